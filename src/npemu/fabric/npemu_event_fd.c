@@ -28,26 +28,40 @@ unsigned npemu_event_fd_probe(void)
     return npemu_remote_fd_is_refused() ? NPEMU_EVENT_PIPE : 0;
 }
 
-/* The kernel's id of an eventfd, UINT32_MAX if it is none. */
-static uint32_t npemu_event_fd_id(int fd)
+/* The kernel's id of an eventfd, UINT32_MAX if it is none. Returns -1 if there
+ * is no descriptor to ask with: errno is EMFILE or ENFILE. */
+static int npemu_event_fd_id(int fd, uint32_t *id_p)
 {
     static const char tag[] = "eventfd-id:";
     char path[48], text[512];
     const char *value;
 
+    *id_p = UINT32_MAX;
     snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
     if (npemu_read_proc(path, text, sizeof(text)) < 0) {
-        return UINT32_MAX;
+        return ((errno == EMFILE) || (errno == ENFILE)) ? -1 : 0;
     }
 
     value = strstr(text, tag);
-    return (value == NULL) ? UINT32_MAX :
-                             strtoul(value + sizeof(tag) - 1, NULL, 10);
+    if (value != NULL) {
+        *id_p = strtoul(value + sizeof(tag) - 1, NULL, 10);
+    }
+    return 0;
+}
+
+static void npemu_event_fd_fail(int fd)
+{
+    int error = errno;
+
+    close(fd);
+    errno = error;
 }
 
 static int npemu_event_fd_create_eventfd(npemu_event_fd_t *event,
                                          unsigned flags)
 {
+    uint32_t id;
+
     event->fd = eventfd(0, EFD_CLOEXEC |
                            ((flags & NPEMU_EVENT_NONBLOCK) ? EFD_NONBLOCK : 0) |
                            ((flags & NPEMU_EVENT_SEPARATE) ? EFD_SEMAPHORE :
@@ -57,7 +71,11 @@ static int npemu_event_fd_create_eventfd(npemu_event_fd_t *event,
     }
 
     event->signal_fd = event->fd;
-    event->id        = npemu_event_fd_id(event->fd);
+    if (npemu_event_fd_id(event->fd, &id) < 0) {
+        npemu_event_fd_fail(event->fd);
+        return -1;
+    }
+    event->id = id;
     return 0;
 }
 
@@ -109,6 +127,7 @@ void npemu_event_fd_close(npemu_event_fd_t *event)
 
 int npemu_event_fd_open(const npemu_event_fd_t *event, int pidfd, int pid)
 {
+    uint32_t id;
     int fd;
 
     if (event->is_pipe) {
@@ -116,10 +135,18 @@ int npemu_event_fd_open(const npemu_event_fd_t *event, int pidfd, int pid)
     }
 
     fd = npemu_remote_fd_get(pidfd, pid, event->fd);
-    if ((fd >= 0) && (npemu_event_fd_id(fd) != event->id)) {
+    if (fd < 0) {
+        return -1;
+    }
+
+    if (npemu_event_fd_id(fd, &id) < 0) {
+        npemu_event_fd_fail(fd);
+        return -1;
+    }
+    if (id != event->id) {
         close(fd);
-        fd    = -1;
         errno = ESTALE;
+        return -1;
     }
     return fd;
 }

@@ -339,8 +339,9 @@ static void npemu_peer_unreached(npemu_peer_t *peer,
                    event->is_pipe ? ", or /proc shows another PID namespace" :
                                     "");
     } else {
-        npemu_warn("cannot wake process %d (descriptor %d): %s", peer->pid,
-                   event->fd, strerror(error));
+        npemu_warn("cannot wake process %d (descriptor %d): %s%s", peer->pid,
+                   event->fd, strerror(error),
+                   (error == EMFILE) ? " in this process, see ulimit -n" : "");
     }
 }
 

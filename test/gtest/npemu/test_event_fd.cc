@@ -7,11 +7,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <functional>
 #include <thread>
 
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -247,6 +249,53 @@ TEST_P(test_event_fd, process_that_has_ended)
 
     child.join();
     EXPECT_EQ(-1, npt_event_open(e.event, pid));
+}
+
+/* Calls the function with one descriptor more each time, until it succeeds. */
+static void with_few_descriptors(const std::function<bool()> &function)
+{
+    struct rlimit before, few;
+    unsigned num_refused = 0;
+    bool done            = false;
+
+    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
+    for (few = before, few.rlim_cur = 3; !done; ++few.rlim_cur) {
+        ASSERT_GT(64u, few.rlim_cur);
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
+        errno = 0;
+        done  = function();
+        if (!done) {
+            EXPECT_EQ(EMFILE, errno) << few.rlim_cur;
+            ++num_refused;
+        }
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
+    }
+    EXPECT_LT(0u, num_refused);
+}
+
+/* Nothing is said to be another file because it could not be looked at. */
+TEST_P(test_event_fd, no_descriptor_is_left)
+{
+    if (!reachable()) {
+        GTEST_SKIP() << "pidfd_getfd() is refused";
+    }
+
+    in_child([] {
+        npt_event *event = nullptr;
+        int fd           = -1;
+
+        with_few_descriptors([&] {
+            event = npt_event_create(GetParam(), 0);
+            return event != nullptr;
+        });
+        ASSERT_NE(nullptr, event);
+        with_few_descriptors([&] {
+            fd = npt_event_open(event, getpid());
+            return fd >= 0;
+        });
+        close(fd);
+        npt_event_destroy(event);
+    });
 }
 
 /* With no reader left a write to a pipe would raise SIGPIPE. */
