@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_fork before|after|used|passive|siblings|thread|sleep|killed
+ * ucp_fork before|after|used|passive|siblings|thread|sleep|killed|hooks
  *
  * Processes of which one has forked the other, each with a context of its own,
  * exchange messages of all sizes in both directions.
@@ -14,13 +14,25 @@
  * thread    a thread of the parent forks
  * sleep     both sleep while there is nothing to do
  * killed    two children, of which one is killed; the other notices
+ * hooks     no thread of UCX or of ours is in a memory hook, where a fork()
+ *           would leave the lock of the hooks held in the child: neither when a
+ *           child connects nor when it has ended. The first children start
+ *           threads, and malloc() maps memory for these. Later it does so for
+ *           none.
  */
 
 #include "ucp_common.h"
 
+#include <ucm/api/ucm.h>
+
+#include <dirent.h>
+#include <limits.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -202,6 +214,69 @@ static void run(side_t *side, int fd, int is_second)
     close_side(side);
 }
 
+/* ---- before a fork() ---- */
+
+/* Segments of the emulated RNIC after open_side() */
+static unsigned own_segments;
+
+/* Those of other processes that are mapped, and its own. One may be mapped in
+ * several pieces. */
+static unsigned num_segments(void)
+{
+    FILE *file         = fopen("/proc/self/maps", "r");
+    unsigned count     = 0;
+    unsigned long last = 0;
+    unsigned long inode;
+    char line[512];
+
+    CHECK(file != NULL, "fopen: %m");
+    while (fgets(line, sizeof(line), file) != NULL) {
+        if ((strstr(line, "/SYSV") != NULL) &&
+            (sscanf(line, "%*s %*s %*s %*s %lu", &inode) == 1)) {
+            count += (inode != last);
+            last   = inode;
+        }
+    }
+    fclose(file);
+    return count;
+}
+
+/* Whether UCX's thread has nothing to do */
+static int async_sleeps(void)
+{
+    DIR *dir   = opendir("/proc/self/task");
+    int sleeps = 1;
+    char path[300], line[512];
+    struct dirent *entry;
+    FILE *file;
+
+    CHECK(dir != NULL, "opendir: %m");
+    while ((entry = readdir(dir)) != NULL) {
+        snprintf(path, sizeof(path), "/proc/self/task/%s/stat", entry->d_name);
+        file = fopen(path, "r");
+        if ((file != NULL) && (fgets(line, sizeof(line), file) != NULL) &&
+            (strstr(line, "(async) ") != NULL)) {
+            sleeps &= (strstr(line, "(async) S") != NULL);
+        }
+        if (file != NULL) {
+            fclose(file);
+        }
+    }
+    closedir(dir);
+    return sleeps;
+}
+
+/* UCX's thread looks up each event in a table, under a lock that is never
+ * released in a child of that moment. Such a child waits for ever when it opens
+ * a worker, whatever the transport. So the parent forks when the last child is
+ * gone, and the thread sleeps. */
+static void await_rest(side_t *side)
+{
+    while ((num_segments() > own_segments) || !async_sleeps()) {
+        ucp_worker_progress(side->worker);
+    }
+}
+
 /* ---- processes ---- */
 
 static void make_pair(int *fds)
@@ -242,6 +317,7 @@ static void *with_child(void *parent)
     pid_t pid;
 
     make_pair(fds);
+    await_rest(parent);
     pid = fork_child(fds[1], fds[0], 1);
     close(fds[1]);
     run(parent, fds[0], 0);
@@ -327,6 +403,49 @@ static void killed(void)
     CHECK(waitpid(pids[1], NULL, 0) == pids[1], "waitpid: %m");
 }
 
+/* ---- memory hooks ---- */
+
+static struct {
+    pthread_t    self;      /* the only thread whose calls do not count */
+    atomic_uint  num_calls;
+    char         name[16];  /* of the thread of the last call */
+    unsigned     type;      /* of its event */
+} hooks;
+
+static void on_hook(ucm_event_type_t type, ucm_event_t *event, void *arg)
+{
+    if (!pthread_equal(pthread_self(), hooks.self)) {
+        prctl(PR_GET_NAME, hooks.name);
+        hooks.type = type;
+        atomic_fetch_add(&hooks.num_calls, 1);
+    }
+}
+
+static void no_hooks(side_t *parent)
+{
+    static const unsigned num_first = 2;
+    unsigned i;
+
+    hooks.self = pthread_self();
+    mallopt(M_TRIM_THRESHOLD, INT_MAX); /* free() gives nothing back */
+    CHECK_OK(ucm_set_event_handler(UCM_EVENT_MMAP | UCM_EVENT_MUNMAP |
+                                   UCM_EVENT_MREMAP | UCM_EVENT_SHMAT |
+                                   UCM_EVENT_SHMDT | UCM_EVENT_SBRK |
+                                   UCM_EVENT_BRK | UCM_EVENT_MADVISE |
+                                   UCM_EVENT_FLAG_NO_INSTALL, -5, on_hook,
+                                   NULL));
+    for (i = 0; i < num_first + 5; ++i) {
+        if (i == num_first) {
+            CHECK(hooks.num_calls > 0, "hooks are not observed");
+            hooks.num_calls = 0;
+        }
+        with_child(parent);
+        await_rest(parent);
+    }
+    CHECK(hooks.num_calls == 0, "%u calls of hooks, the last one by thread "
+          "'%s', event 0x%x", hooks.num_calls, hooks.name, hooks.type);
+}
+
 int main(int argc, char **argv)
 {
     const char *mode = (argc == 2) ? argv[1] : "";
@@ -341,6 +460,7 @@ int main(int argc, char **argv)
     sleeps     = !strcmp(mode, "sleep");
     is_passive = !strcmp(mode, "passive");
     open_side(&side);
+    own_segments = num_segments();
     if (!strcmp(mode, "siblings")) {
         siblings();
     } else if (!strcmp(mode, "killed")) {
@@ -349,6 +469,8 @@ int main(int argc, char **argv)
         CHECK(pthread_create(&thread, NULL, with_child, &side) == 0,
               "pthread_create");
         pthread_join(thread, NULL);
+    } else if (!strcmp(mode, "hooks")) {
+        no_hooks(&side);
     } else {
         CHECK(!strcmp(mode, "after") || !strcmp(mode, "used") || sleeps ||
               is_passive, "unknown mode '%s'", mode);

@@ -6,6 +6,8 @@
 #define NPEMU_UTIL_H
 
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #define npemu_likely(_x)   __builtin_expect(!!(_x), 1)
 #define npemu_unlikely(_x) __builtin_expect(!!(_x), 0)
@@ -29,6 +31,16 @@
 #  define NPEMU_HOOK __attribute__((no_sanitize("thread")))
 #endif
 #define NPEMU_HOOK_INLINE static inline __attribute__((always_inline))
+
+/*
+ * Threads that the program does not know of change memory at any time. They
+ * call no hook: if another thread forked meanwhile, the lock of the hooks would
+ * be held in the child for ever.
+ */
+static inline int npemu_madvise(void *address, size_t size, int advice)
+{
+    return (int)syscall(SYS_madvise, address, size, advice);
+}
 
 #if defined(__x86_64__) || defined(__i386__)
 #define npemu_cpu_relax() __builtin_ia32_pause()

@@ -6,6 +6,7 @@
 
 #include "fabric/npemu_arena.h"
 #include "base/npemu_log.h"
+#include "base/npemu_util.h"
 #include "fabric/npemu_segment.h"
 
 #include <errno.h>
@@ -142,8 +143,8 @@ static void npemu_arena_trim(npemu_arena_t *arena, uint64_t offset,
                              size_t block)
 {
     if ((block >= NPEMU_ARENA_TRIM) &&
-        (madvise(npemu_arena_ptr(arena->shm, offset), block, MADV_REMOVE) <
-         0)) {
+        (npemu_madvise(npemu_arena_ptr(arena->shm, offset), block,
+                       MADV_REMOVE) < 0)) {
         memset(npemu_arena_ptr(arena->shm, offset), 0, block);
     }
 }

@@ -6,6 +6,7 @@
 
 #include "fabric/npemu_segment.h"
 #include "base/npemu_log.h"
+#include "base/npemu_util.h"
 #include "fabric/npemu_shm.h"
 
 #include <errno.h>
@@ -14,6 +15,7 @@
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #ifndef SHM_NORESERVE
@@ -49,9 +51,15 @@ static int npemu_segment_is(const struct shmid_ds *ds,
            (npemu_segment_kind(ds) == (int)kind);
 }
 
+/* Without memory hooks, see npemu_madvise() */
+static void *npemu_segment_map(int id)
+{
+    return (void*)syscall(SYS_shmat, id, NULL, 0);
+}
+
 void npemu_segment_detach(void *address)
 {
-    shmdt(address);
+    syscall(SYS_shmdt, address);
 }
 
 /* Returns 0 if the segment is what it should be, else an errno value. */
@@ -79,7 +87,7 @@ void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
         return NULL;
     }
 
-    address = shmat(id, NULL, 0);
+    address = npemu_segment_map(id);
     if (address == (void*)-1) {
         return NULL;
     }
@@ -87,11 +95,11 @@ void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p)
     /* The id may refer to another segment by now. From the attachment on it
      * cannot change, so this checks the segment that is attached. */
     ret = npemu_segment_check(kind, id, &size);
-    if ((ret == 0) && (madvise(address, size, MADV_DONTFORK) < 0)) {
+    if ((ret == 0) && (npemu_madvise(address, size, MADV_DONTFORK) < 0)) {
         ret = errno; /* a child must not inherit it */
     }
     if (ret != 0) {
-        shmdt(address);
+        npemu_segment_detach(address);
         errno = ret;
         return NULL;
     }
@@ -113,7 +121,7 @@ void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p)
     }
 
     /* Marked before it is attached, it would be freed at once */
-    address = shmat(id, NULL, 0);
+    address = npemu_segment_map(id);
     error   = errno;
     shmctl(id, IPC_RMID, NULL);
     if (address == (void*)-1) {
@@ -121,9 +129,9 @@ void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p)
         return NULL;
     }
 
-    if (madvise(address, size + kind, MADV_DONTFORK) < 0) {
+    if (npemu_madvise(address, size + kind, MADV_DONTFORK) < 0) {
         error = errno;
-        shmdt(address);
+        npemu_segment_detach(address);
         errno = error;
         return NULL;
     }

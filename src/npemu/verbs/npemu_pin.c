@@ -6,6 +6,7 @@
 
 #include "verbs/npemu_pin.h"
 #include "base/npemu_log.h"
+#include "base/npemu_util.h"
 #include "fabric/npemu_shm.h"
 
 #include <errno.h>
@@ -213,8 +214,8 @@ static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
 {
     int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
 
-    if ((madvise((void*)(uintptr_t)start, 0, advice) < 0) ||
-        (madvise((void*)(uintptr_t)start, end - start, advice) == 0)) {
+    if ((npemu_madvise((void*)(uintptr_t)start, 0, advice) < 0) ||
+        (npemu_madvise((void*)(uintptr_t)start, end - start, advice) == 0)) {
         return 0;
     }
 
