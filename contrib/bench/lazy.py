@@ -32,12 +32,14 @@ def message_row(contestant, what, limit, *sizes):
 
 
 def limited_row(name, contestant, what, *kinds):
-    """What is kept, in a control group of 1.2 times the working set."""
+    """What is kept, in a control group of 1.2 times the working set. With
+    changing sizes it is of no use, and the kernel has to take it."""
     for kind, traffic in kinds:
+        limit = ("<=", 1.05) if kind == "same" else ()
         yield Row(name, f"{traffic}, {what}, memory limited to 1.2 x "
                   "the working set", probes.limited(kind),
                   ("nprdma", contestant),
-                  [ratio(contestant, "nprdma", "<=", 1.05),
+                  [ratio(contestant, "nprdma", *limit),
                    value(f"{contestant} peak", unit="x the working set")],
                   sizes=(96 * MIB,))
 
