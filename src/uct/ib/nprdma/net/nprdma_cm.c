@@ -50,7 +50,8 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
     entry->next = uct_nprdma_cm_backoff(&iface->cm, &entry->interval);
 }
 
-/* Whether the device knows that nobody receives the REQ */
+/* Whether the device knows that nobody receives the REQ. This is a timeout,
+ * known at once: UCP gives that status to all that it does later. */
 static int uct_nprdma_cm_is_lost(uct_nprdma_net_iface_t *iface,
                                  const uct_nprdma_cm_conn_t *entry)
 {
@@ -102,7 +103,7 @@ static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
                            ucs_time_from_sec(cm->config.timeout);
         ++cm->num_in_flight;
         if (uct_nprdma_cm_is_lost(iface, entry)) {
-            uct_nprdma_cm_end(iface, entry, UCS_ERR_CONNECTION_RESET);
+            uct_nprdma_cm_end(iface, entry, UCS_ERR_ENDPOINT_TIMEOUT);
         } else {
             uct_nprdma_cm_send_req(iface, entry);
         }
@@ -297,9 +298,8 @@ static void uct_nprdma_cm_tick(uct_nprdma_net_iface_t *iface, ucs_time_t now)
     ucs_list_for_each_safe(entry, tmp, &cm->in_flight, list) {
         if (cm->dead) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_IO_ERROR);
-        } else if (uct_nprdma_cm_is_lost(iface, entry)) {
-            uct_nprdma_cm_done(iface, entry, UCS_ERR_CONNECTION_RESET);
-        } else if (now > entry->deadline) {
+        } else if (uct_nprdma_cm_is_lost(iface, entry) ||
+                   (now > entry->deadline)) {
             uct_nprdma_cm_done(iface, entry, UCS_ERR_ENDPOINT_TIMEOUT);
         } else if (now >= entry->next) {
             ++iface->stats->cm_retransmits;
