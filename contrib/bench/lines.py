@@ -403,7 +403,7 @@ def prio_batch_row(bulk):
 
 
 # What one interface may have on the link, in microseconds of its rate: as many
-# slices of 512 KiB as UCX_NPRDMA_TX_QUOTA=auto has
+# slices of 512 KiB as the quota of the scheduler has
 QUOTA_US = 3 * 524288 / probes.LINK_MB
 
 

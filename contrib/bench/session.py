@@ -17,9 +17,7 @@ TOP = os.path.dirname(os.path.dirname(HERE))
 SKIPPED = 77
 
 # Large and small operations alike, on one queue pair
-UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_PRIO_MAX": "0",
-               "UCX_NPRDMA_TX_QUOTA": "inf", "UCX_NPRDMA_BUSY_SLICE": "512k",
-               "UCX_NPRDMA_BULK_QP": "no"}
+UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_SCHED": "n"}
 
 
 

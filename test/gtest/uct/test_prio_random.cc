@@ -330,7 +330,7 @@ INSTANTIATE_TEST_SUITE_P(
                           config_t{{"PRIO_MAX", "0"}},
                           config_t{{"PRIO_MAX", "1m"}},
                           config_t{{"SVC_QUEUE_LEN", "2"}},
-                          config_t{{"TX_QUOTA", "100000"}, {"WEIGHT", "16"}},
+                          config_t{{"TX_QUOTA", "100000"}},
                           config_t{{"MAX_TRIES", "1"}},
                           config_t{{"ZCOPY", "no"}},
                           config_t{{"MAX_PINNED", "32m"}},

@@ -42,7 +42,6 @@ struct model_ep {
     std::deque<operation*> ops;
     size_t                 in_flight = 0;
     int64_t                deficit   = 0;
-    unsigned               weight    = 1;
     unsigned               skips     = 0;
     bool                   blocked = false, full = false;
     uint64_t               place = 0; /* In the order of turns; 0: none */
@@ -50,12 +49,8 @@ struct model_ep {
 
 class reference {
 public:
-    reference(size_t quota, unsigned weight, std::vector<unsigned> weights) :
-        m_quota(quota), m_weight(weight), m_eps(weights.size())
+    reference(size_t quota, unsigned num_eps) : m_quota(quota), m_eps(num_eps)
     {
-        for (size_t i = 0; i < weights.size(); ++i) {
-            m_eps[i].weight = weights[i];
-        }
         m_budget = quota_now();
     }
 
@@ -64,7 +59,7 @@ public:
     size_t quota_now() const
     {
         return (m_quota == UCT_NPRDMA_SCHED_AUTO) ?
-               3 * m_weight * slice_now() : m_quota;
+               3 * slice_now() : m_quota;
     }
 
     void begin(uct_nprdma_sched_urgent_t urgent)
@@ -138,14 +133,13 @@ public:
                 return nullptr;
             }
             if ((quota_now() != UCT_NPRDMA_SCHED_NO_QUOTA) &&
-                (first->in_flight / (2 * first->weight) >=
-                 quota_now() - m_in_flight)) {
+                (first->in_flight / 2 >= quota_now() - m_in_flight)) {
                 first->full = true;
                 settle(*first);
                 continue;
             }
             if (first->deficit <= 0) {
-                first->deficit += int64_t(longest) * first->weight;
+                first->deficit += int64_t(longest);
             }
             if (first->skips < UCT_NPRDMA_SCHED_MAX_SKIPS) {
                 for (operation *op : first->ops) {
@@ -216,7 +210,6 @@ private:
     }
 
     size_t                m_quota;
-    unsigned              m_weight;
     std::vector<model_ep> m_eps;
     size_t                m_in_flight = 0, m_budget = 0;
     uct_nprdma_sched_urgent_t m_urgent = {};
@@ -229,15 +222,14 @@ private:
 /* The scheduler and the reference do the same, step by step */
 class both {
 public:
-    both(size_t quota, unsigned weight, const std::vector<unsigned> &weights) :
-        m_model(quota, weight, weights), m_eps(weights.size()), m_quota(quota)
+    both(size_t quota, unsigned num_eps) :
+        m_model(quota, num_eps), m_eps(num_eps), m_quota(quota)
     {
-        uct_nprdma_sched_init(&m_sched, slice, busy_slice, longest, quota,
-                              weight);
-        for (size_t i = 0; i < weights.size(); ++i) {
-            uct_nprdma_sched_ep_init(&m_eps[i], weights[i]);
+        uct_nprdma_sched_init(&m_sched, slice, busy_slice, longest, quota);
+        for (auto &ep : m_eps) {
+            uct_nprdma_sched_ep_init(&ep);
         }
-        sent.resize(weights.size());
+        sent.resize(num_eps);
     }
 
     void begin(unsigned num_messages, unsigned num_others = 0,
@@ -403,26 +395,23 @@ protected:
 
 } // namespace
 
-/* Ten thousand sequences, each of its own seed, number of endpoints, weights
- * and quota */
+/* Ten thousand sequences, each of its own seed, number of endpoints and
+ * quota */
 TEST_F(test_sched, random_sequences)
 {
     uint64_t posted = 0, skips = 0, full = 0;
 
     for (uint64_t seed = 1; seed <= 10000; ++seed) {
         m_random.seed(seed);
-        std::vector<unsigned> weights(1 + below(6));
-        for (unsigned &weight : weights) {
-            weight = 1 + below(4);
-        }
+        unsigned num_eps      = 1 + below(6);
         const size_t quotas[] = {UCT_NPRDMA_SCHED_AUTO,
                                  UCT_NPRDMA_SCHED_NO_QUOTA, 1, 3 * slice,
                                  1 + below(20 * slice)};
-        both b(quotas[below(5)], 1 + below(3), weights);
+        both b(quotas[below(5)], num_eps);
 
         b.begin(false);
         for (int i = 0; i < 100; ++i) {
-            random_step(b, weights.size());
+            random_step(b, num_eps);
             ASSERT_NO_FATAL_FAILURE(b.compare()) << "seed " << seed;
             ASSERT_FALSE(HasFailure()) << "seed " << seed << " step " << i;
         }
@@ -439,24 +428,23 @@ TEST_F(test_sched, random_sequences)
     EXPECT_LT(1000u, full);
 }
 
-/* Endpoints that always have something to send get shares by their weights; two
- * of them differ by two quanta at most */
-TEST_F(test_sched, shares_by_weight)
+/* Endpoints that always have something to send get equal shares; two of them
+ * differ by two quanta at most */
+TEST_F(test_sched, equal_shares)
 {
-    const std::vector<unsigned> weights = {1, 4, 1, 2};
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, weights);
+    const unsigned num_eps = 4;
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, num_eps);
 
-    for (unsigned ep = 0; ep < weights.size(); ++ep) {
+    for (unsigned ep = 0; ep < num_eps; ++ep) {
         b.add(ep, size_t(1) << 40);
     }
     for (int i = 0; i < 20000; ++i) {
         b.begin((i / 100) % 2); /* Short slices half of the time */
         ASSERT_TRUE(b.post(below(head + 1)));
         b.done(0);
-        for (unsigned ep = 1; ep < weights.size(); ++ep) {
-            int64_t mine  = b.sent[ep] / weights[ep];
-            int64_t other = b.sent[0] / weights[0];
-            ASSERT_LE(std::abs(mine - other), int64_t(2 * longest)) << i;
+        for (unsigned ep = 1; ep < num_eps; ++ep) {
+            int64_t more = b.sent[ep] - b.sent[0];
+            ASSERT_LE(std::abs(more), int64_t(2 * longest)) << i;
         }
     }
 }
@@ -466,7 +454,7 @@ TEST_F(test_sched, shares_by_weight)
 TEST_F(test_sched, no_endpoint_starves)
 {
     const unsigned num_eps = 50;
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, std::vector<unsigned>(num_eps, 1));
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, num_eps);
     std::vector<uint64_t> last(num_eps);
     uint64_t total = 0;
 
@@ -489,7 +477,7 @@ TEST_F(test_sched, no_endpoint_starves)
  * most, whatever follows it */
 TEST_F(test_sched, oldest_is_passed_eight_times)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
     unsigned passed = 0, turns = 0;
     operation posted;
 
@@ -515,7 +503,7 @@ TEST_F(test_sched, oldest_is_passed_eight_times)
 TEST_F(test_sched, quota_bounds_bytes)
 {
     for (size_t quota : {size_t(1), slice, 3 * slice, 10 * slice + 1}) {
-        both b(quota, 1, {1, 1, 1});
+        both b(quota, 3);
 
         for (unsigned ep = 0; ep < 3; ++ep) {
             b.add(ep, 100 * slice);
@@ -543,7 +531,7 @@ TEST_F(test_sched, quota_bounds_bytes)
 /* One endpoint, whose peer may be gone, leaves some of the quota to others */
 TEST_F(test_sched, no_endpoint_has_all_of_the_quota)
 {
-    both b(UCT_NPRDMA_SCHED_AUTO, 1, {1, 1});
+    both b(UCT_NPRDMA_SCHED_AUTO, 2);
 
     b.add(0, 100 * slice);
     b.begin(false);
@@ -563,7 +551,7 @@ TEST_F(test_sched, no_endpoint_has_all_of_the_quota)
  * it. What was before the first large operation has no effect. */
 TEST_F(test_sched, short_slices_while_urgent)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
 
     for (int i = 0; i < 3; ++i) {
         b.begin(true);
@@ -597,7 +585,7 @@ TEST_F(test_sched, short_slices_while_urgent)
  * that has been expected is, for ever. */
 TEST_F(test_sched, own_messages_are_not_urgent)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
 
     b.add(0, size_t(1) << 40, 2);
     for (unsigned count : {1, 0, 1, 0}) {
@@ -620,7 +608,7 @@ TEST_F(test_sched, own_messages_are_not_urgent)
  * however many messages are expected */
 TEST_F(test_sched, small_operations_are_ends_once)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
 
     b.add(0, size_t(1) << 40, 64);
     b.begin(0, 0, 1);
@@ -640,7 +628,7 @@ TEST_F(test_sched, small_operations_are_ends_once)
  * Where none come for 32 long slices, it begins anew. */
 TEST_F(test_sched, short_slices_span_the_interval)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
 
     b.add(0, size_t(1) << 40);
     for (unsigned round = 0; round < 2; ++round) {
@@ -662,7 +650,7 @@ TEST_F(test_sched, short_slices_span_the_interval)
 /* What belongs to no large operation is urgent, whatever is expected */
 TEST_F(test_sched, others_are_urgent)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
 
     b.begin(0, 7); /* Before the first large operation */
     for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
@@ -693,7 +681,7 @@ TEST_F(test_sched, others_are_urgent)
  * again afterwards */
 TEST_F(test_sched, blocked_endpoint_is_passed)
 {
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1, {1, 1});
+    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 2);
 
     b.add(0, 100 * slice);
     b.add(1, 100 * slice);

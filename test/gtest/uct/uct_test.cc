@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "sched_params.h"
 #include "uct_test.h"
 
 #include <ucs/async/async_fwd.h>
@@ -258,6 +259,41 @@ template<typename C> static void modify(C *config, config_t *left)
     }
 }
 
+/* "8k", "auto" and "inf", as UCX has them */
+static size_t size_of(const std::string &text)
+{
+    size_t end = 0;
+
+    if (text == "auto") {
+        return 0;
+    } else if (text == "inf") {
+        return SIZE_MAX;
+    }
+    size_t value = std::stoul(text, &end);
+    return (end == text.size()) ? value :
+           value << ((text[end] == 'k') ? 10 : 20);
+}
+
+/* Takes out what is no setting of users */
+static sched_params_t sched_params_of(config_t *left)
+{
+    sched_params_t params = {};
+    auto take             = [&](const char *name, int *has, size_t *value) {
+        auto setting = left->find(name);
+        if (setting != left->end()) {
+            *has   = 1;
+            *value = size_of(setting->second);
+            left->erase(setting);
+        }
+    };
+
+    take("PRIO_MAX", &params.has_prio_max, &params.prio_max);
+    take("TX_QUOTA", &params.has_quota, &params.quota);
+    take("BUSY_SLICE", &params.has_busy_slice, &params.busy_slice);
+    params.is_shared = left->erase("BULK_QP") > 0;
+    return params;
+}
+
 entity::entity(const config_t &config)
 {
     try {
@@ -267,8 +303,10 @@ entity::entity(const config_t &config)
               "async_context_create");
         check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
               "worker_create");
-        config_t left = config;
+        config_t left         = config;
+        sched_params_t params = sched_params_of(&left);
         open_md(&left);
+        sched_params_set(m_md, &params);
         open_iface(&left);
     } catch (...) {
         close();

@@ -32,12 +32,6 @@ static const char *uct_nprdma_emulation_names[] = {
     [UCT_NPRDMA_EMULATION_LAST] = NULL
 };
 
-static const char *uct_nprdma_bulk_qp_names[] = {
-    [UCT_NPRDMA_BULK_QP_AUTO] = "auto",
-    [UCT_NPRDMA_BULK_QP_NO]   = "no",
-    [UCT_NPRDMA_BULK_QP_LAST] = NULL
-};
-
 static const char *uct_nprdma_order_modes[] = {
     [UCT_NPRDMA_ORDER_RC]      = "rc",
     [UCT_NPRDMA_ORDER_ATOMICS] = "atomic",
@@ -187,38 +181,11 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "size.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.slice), UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"PRIO_MAX", "8k",
-     "Puts and gets up to this size are urgent: they are posted at once.\n"
-     "Larger ones share what UCX_NPRDMA_TX_QUOTA gives them. With 0, gets of\n"
-     "every size are among the larger ones.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.prio_max),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"TX_QUOTA", "auto",
-     "Maximum number of bytes of large operations of an interface that the\n"
-     "device has at once, and that one call of progress posts. One slice is\n"
-     "always allowed. auto is three slices, inf is no limit.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.tx_quota),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"BUSY_SLICE", "64k",
-     "Size of slices while small operations or active messages go on at the\n"
-     "same time; at most UCX_NPRDMA_SLICE.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.busy_slice),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"WEIGHT", "1",
-     "Share of the large operations of a context, 1 to 16: multiplies\n"
-     "UCX_NPRDMA_TX_QUOTA=auto.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.weight), UCS_CONFIG_TYPE_UINT},
-
-    {"BULK_QP", "auto",
-     "Whether the slices of large puts and gets have a queue pair of their\n"
-     "own, so that small ones pass them in the device:\n"
-     " - auto : for up to 64 endpoints of an interface\n"
-     " - no   : they share the queue pair of requests",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.bulk_qp),
-     UCS_CONFIG_TYPE_ENUM(uct_nprdma_bulk_qp_names)},
+    {"SCHED", "y",
+     "Let small puts, gets, atomics and messages pass large puts and gets:\n"
+     "these are posted in slices, a few at a time, on a queue pair of their\n"
+     "own. Without it they are posted as far as the resources go.",
+     ucs_offsetof(uct_nprdma_md_config_t, rma.sched), UCS_CONFIG_TYPE_BOOL},
 
     {"SCAN_MAX", "32k",
      "Slices of a get up to this size are verified by a scan of their data,\n"
@@ -514,12 +481,6 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (config->rma.busy_slice % NPRDMA_PAGE_SIZE) {
-        ucs_error("UCX_NPRDMA_BUSY_SLICE: %zu is not a multiple of %lu",
-                  config->rma.busy_slice, NPRDMA_PAGE_SIZE);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
     /* UCX parses "nan", which compares false with all numbers */
     if (!((config->mem.reclaim_rate >= 0) &&
           (config->mem.reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
@@ -548,11 +509,6 @@ ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
         {"REGION_CACHE", config->mem.region_cache, 0, UCS_TBYTE},
         {"SLICE", config->rma.slice, UCT_NPRDMA_MIN_SLICE,
          UCT_NPRDMA_MAX_SLICE},
-        {"PRIO_MAX", config->rma.prio_max, 0, UCT_NPRDMA_MAX_SLICE},
-        {"TX_QUOTA", config->rma.tx_quota, 1, SIZE_MAX},
-        {"BUSY_SLICE", config->rma.busy_slice, UCT_NPRDMA_MIN_SLICE,
-         UCT_NPRDMA_MAX_SLICE},
-        {"WEIGHT", config->rma.weight, 1, UCT_NPRDMA_MAX_WEIGHT},
         {"SCAN_MAX", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
         {"MAX_TRIES", config->rma.max_tries, 1, 1000},
         {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE},

@@ -13,6 +13,7 @@
 #include "uct/ib/nprdma/mem/nprdma_odp.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/rma/nprdma_sched.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
@@ -115,6 +116,18 @@ static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
     .populate_async = uct_nprdma_md_populate_async
 };
 
+/* Without the scheduler large operations are posted as far as the resources go,
+ * on the queue pair of requests */
+static void uct_nprdma_md_set_sched(uct_nprdma_rma_config_t *config)
+{
+    config->prio_max    = config->sched ? UCT_NPRDMA_PRIO_MAX : 0;
+    config->quota       = config->sched ? UCT_NPRDMA_SCHED_AUTO :
+                                          UCT_NPRDMA_SCHED_NO_QUOTA;
+    config->busy_slice  = config->sched ? UCT_NPRDMA_BUSY_SLICE :
+                                          UCT_NPRDMA_MAX_SLICE;
+    config->has_bulk_qp = config->sched;
+}
+
 /* After an error only the open device is left */
 static ucs_status_t
 uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
@@ -124,6 +137,7 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
     md->super.ops    = &uct_nprdma_md_mem_ops;
     md->super.config = config->mem;
     md->rma          = config->rma;
+    uct_nprdma_md_set_sched(&md->rma);
 
     status = uct_nprdma_tier_init(&md->super);
     if (status != UCS_OK) {

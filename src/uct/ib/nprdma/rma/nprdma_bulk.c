@@ -16,7 +16,7 @@ void uct_nprdma_bulk_want(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
     uct_nprdma_net_ep_t *ep = &rma->ep->net;
     ucs_status_t status;
 
-    if (iface->config->bulk_qp == UCT_NPRDMA_BULK_QP_NO) {
+    if (!iface->config->has_bulk_qp) {
         return;
     }
 
@@ -46,7 +46,7 @@ void uct_nprdma_bulk_refused(uct_nprdma_rma_iface_t *iface,
     ucs_log((iface->net.stats->bulk_refused == 0) ? UCS_LOG_LEVEL_WARN :
                                                     UCS_LOG_LEVEL_DEBUG,
             "%s: large operations of endpoint %p stay on the queue pair of "
-            "requests (UCX_NPRDMA_BULK_QP) for the next %u slices: %s",
+            "requests for the next %u slices: %s",
             uct_nprdma_rma_dev_name(iface), rma->ep, rma->bulk.pause,
             ucs_status_string(status));
     ++iface->net.stats->bulk_refused;

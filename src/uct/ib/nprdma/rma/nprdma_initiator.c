@@ -122,8 +122,7 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->larges);
     ucs_queue_head_init(&rma->smalls);
-    uct_nprdma_op_ep_init(&iface->res->ops, &rma->ops,
-                          iface->config->order);
+    uct_nprdma_op_ep_init(&rma->ops, iface->config->order);
     ep->rma = rma;
     return UCS_OK;
 }

@@ -96,13 +96,9 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
 
     ops->slice           = config->slice;
     ops->prio_max        = config->prio_max;
-    ops->weight          = config->weight;
     ops->num_large       = 0;
     uct_nprdma_sched_init(&ops->sched, config->slice, config->busy_slice,
-                          config->slice + NPRDMA_PAGE_SIZE,
-                          (config->tx_quota == UCS_MEMUNITS_AUTO) ?
-                          UCT_NPRDMA_SCHED_AUTO : config->tx_quota,
-                          config->weight);
+                          config->slice + NPRDMA_PAGE_SIZE, config->quota);
     ops->scan_max        = config->scan_max;
     ops->single_read_max = ucs_min(ops->slice, ops->scan_max);
     ops->max_tries       = config->max_tries;
@@ -145,8 +141,7 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
     uct_nprdma_state_cache_destroy(ops->cache);
 }
 
-void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
-                           uct_nprdma_op_ep_t *ops,
+void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
                            uct_nprdma_order_mode_t mode)
 {
     int i;
@@ -159,7 +154,7 @@ void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
         ucs_queue_head_init(&ops->todo[i]);
     }
     ucs_list_head_init(&ops->unsliced);
-    uct_nprdma_sched_ep_init(&ops->sched, iface->weight);
+    uct_nprdma_sched_ep_init(&ops->sched);
     ucs_list_head_init(&ops->unacked);
     ucs_list_head_init(&ops->ready);
 }

@@ -31,12 +31,10 @@ void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops);
 /**
  * Initialize an endpoint without operations; needs no cleanup.
  *
- * @param [in]  iface      Operations of the interface.
- * @param [out] ops        Filled.
+ * @param [out] ops   Filled.
  * @param [in]  mode  What waits for earlier operations.
  */
-void uct_nprdma_op_ep_init(const uct_nprdma_op_iface_t *iface,
-                           uct_nprdma_op_ep_t *ops,
+void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
                            uct_nprdma_order_mode_t mode);
 
 

@@ -14,27 +14,22 @@
 #define UCT_NPRDMA_MIN_SLICE  NPRDMA_PAGE_SIZE
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 
-/* Maximum of UCX_NPRDMA_WEIGHT */
-#define UCT_NPRDMA_MAX_WEIGHT  16
-
-/* UCX_NPRDMA_BULK_QP */
-typedef enum uct_nprdma_bulk_qp {
-    UCT_NPRDMA_BULK_QP_AUTO,    /* unless the interface has many endpoints */
-    UCT_NPRDMA_BULK_QP_NO,
-    UCT_NPRDMA_BULK_QP_LAST
-} uct_nprdma_bulk_qp_t;
+/* With UCX_NPRDMA_SCHED=y: bytes of the longest operation that is urgent, and
+ * of a slice while something urgent goes on */
+#define UCT_NPRDMA_PRIO_MAX    8192
+#define UCT_NPRDMA_BUSY_SLICE  65536
 
 /* Configuration of put, get and atomics */
 typedef struct uct_nprdma_rma_config {
     size_t   slice;         /* bytes of an operation that are moved and verified
                              * at once */
+    int      sched;         /* nonzero: small operations pass large ones; the
+                             * next four follow from it */
     size_t   prio_max;      /* longest operation that is urgent, bytes */
-    size_t   tx_quota;      /* bytes of large operations that the NIC has at
-                             * once; may be UCS_MEMUNITS_AUTO or _INF */
+    size_t   quota;         /* as uct_nprdma_sched_init() has it */
     size_t   busy_slice;    /* slice while something urgent goes on, bytes */
-    unsigned weight;        /* share of large operations */
-    uct_nprdma_bulk_qp_t bulk_qp; /* whether they have queue pairs of their
-                                   * own */
+    int      has_bulk_qp;   /* large operations have queue pairs of their own,
+                             * unless the interface has many endpoints */
     size_t   scan_max;      /* longest get that is scanned, bytes */
     unsigned max_tries;     /* optimistic tries of a slice */
     uct_nprdma_order_mode_t order; /* what waits for earlier operations */

@@ -242,7 +242,6 @@ typedef struct uct_nprdma_op_slices {
 typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
     size_t                   prio_max;
-    unsigned                 weight;
     size_t                   scan_max;
     size_t                   single_read_max; /* Longest get that may be a
                                                * single READ */

@@ -8,15 +8,13 @@
 
 
 void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
-                           size_t busy_slice, size_t longest, size_t quota,
-                           unsigned weight)
+                           size_t busy_slice, size_t longest, size_t quota)
 {
     ucs_list_head_init(&sched->ready);
     sched->slice      = slice;
     sched->busy_slice = (busy_slice < slice) ? busy_slice : slice;
     sched->quota      = quota;
     sched->quantum    = longest;
-    sched->weight     = weight;
     sched->in_flight  = 0;
     sched->urgent     = (uct_nprdma_sched_urgent_t){0};
     sched->expected   = 0;
@@ -29,13 +27,12 @@ void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
     sched->budget     = uct_nprdma_sched_quota(sched);
 }
 
-void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep, unsigned weight)
+void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep)
 {
     ucs_list_head_init(&ep->ops);
     ucs_list_head_init(&ep->briefs);
     ep->in_flight  = 0;
     ep->deficit    = 0;
-    ep->weight     = weight;
     ep->num_skips  = 0;
     ep->is_ready   = 0;
     ep->is_blocked = 0;
@@ -78,7 +75,7 @@ static int uct_nprdma_sched_has_share(const uct_nprdma_sched_t *sched,
     size_t quota = uct_nprdma_sched_quota(sched);
 
     return (quota != UCT_NPRDMA_SCHED_NO_QUOTA) &&
-           ((ep->in_flight / (2 * ep->weight)) >= (quota - sched->in_flight));
+           ((ep->in_flight / 2) >= (quota - sched->in_flight));
 }
 
 void uct_nprdma_sched_block(uct_nprdma_sched_t *sched,
@@ -203,7 +200,7 @@ uct_nprdma_sched_op_t *uct_nprdma_sched_next(uct_nprdma_sched_t *sched,
         if (!uct_nprdma_sched_has_share(sched, ep)) {
             if (ep->deficit <= 0) {
                 /* No slice is longer than the quantum, so this is positive */
-                ep->deficit += (int64_t)sched->quantum * ep->weight;
+                ep->deficit += (int64_t)sched->quantum;
             }
             *ep_p = ep;
             return uct_nprdma_sched_choose(ep);

@@ -17,16 +17,16 @@
  * Among endpoints: deficit round robin (Shreedhar and Varghese, 1995), in the
  * form in which an endpoint sends while its deficit is positive and may
  * overdraw it by one slice. So no length has to be known before its turn. The
- * quantum is the longest slice times the weight of the endpoint.
+ * quantum is the longest slice.
  *
  * Within an endpoint: the oldest operation first, but one that fits into one
  * slice goes before it, UCT_NPRDMA_SCHED_MAX_SKIPS times in a row at most.
  *
  * A quota bounds the bytes of slices that the NIC has, and those that are
  * posted in one call of progress. One endpoint gets less than two thirds of
- * what the others leave of it, times its weight (a threshold that depends on
- * what is free: Choudhury and Hahne, 1998), so a peer that is gone does not
- * keep all of it until its connection fails.
+ * what the others leave of it (a threshold that depends on what is free:
+ * Choudhury and Hahne, 1998), so a peer that is gone does not keep all of it
+ * until its connection fails.
  *
  * Slices are short while something urgent goes on: when the caller's count of
  * urgent operations has changed, the next UCT_NPRDMA_SCHED_BUSY are. Those that
@@ -51,9 +51,8 @@
 /* Most urgent operations of a kind that are expected at a time */
 #define UCT_NPRDMA_SCHED_MAX_EXPECTED  64
 
-/* A quota in slices of the present size, times the weight of the interface. One
- * endpoint alone has two of them in flight: while one of them is verified, the
- * NIC moves the other. */
+/* A quota in slices of the present size. One endpoint alone has two of them in
+ * flight: while one of them is verified, the NIC moves the other. */
 #define UCT_NPRDMA_SCHED_AUTO       0
 #define UCT_NPRDMA_SCHED_AUTO_SLICES  3
 
@@ -86,7 +85,6 @@ typedef struct uct_nprdma_sched_ep {
     ucs_list_link_t briefs;     /* Those of them that fit into one slice */
     size_t          in_flight;  /* Bytes */
     int64_t         deficit;    /* Bytes that it may send in its turn */
-    unsigned        weight;
     unsigned        num_skips;  /* Operations that have passed the oldest one */
     uint8_t         is_ready;   /* It has operations, and neither of these: */
     uint8_t         is_blocked; /* The caller lacks a resource for it */
@@ -101,7 +99,6 @@ typedef struct uct_nprdma_sched {
     size_t          busy_slice; /* Bytes, at most slice */
     size_t          quota;      /* Bytes, or one of the values above */
     size_t          quantum;    /* Bytes, not less than any slice */
-    unsigned        weight;
     size_t          in_flight;  /* Bytes */
     size_t          budget;     /* Bytes left in this call of progress */
     uct_nprdma_sched_urgent_t urgent; /* At the last call that had them */
@@ -129,20 +126,17 @@ typedef struct uct_nprdma_sched {
  *                          adds to it; at least slice.
  * @param [in]  quota       Bytes, at least 1, or UCT_NPRDMA_SCHED_AUTO or
  *                          UCT_NPRDMA_SCHED_NO_QUOTA.
- * @param [in]  weight      Multiplies UCT_NPRDMA_SCHED_AUTO; at least 1.
  */
 void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
-                           size_t busy_slice, size_t longest, size_t quota,
-                           unsigned weight);
+                           size_t busy_slice, size_t longest, size_t quota);
 
 /**
  * Set up an endpoint without operations; needs no cleanup once it has none
  * again, and nothing in flight.
  *
- * @param [out] ep      Filled.
- * @param [in]  weight  Its share against other endpoints, at least 1.
+ * @param [out] ep  Filled.
  */
-void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep, unsigned weight);
+void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep);
 
 
 /** @return Nonzero if an endpoint may have something to post. */
@@ -161,8 +155,8 @@ static inline size_t uct_nprdma_sched_slice(const uct_nprdma_sched_t *sched)
 static inline size_t uct_nprdma_sched_quota(const uct_nprdma_sched_t *sched)
 {
     return (sched->quota == UCT_NPRDMA_SCHED_AUTO) ?
-           (UCT_NPRDMA_SCHED_AUTO_SLICES * sched->weight *
-            uct_nprdma_sched_slice(sched)) : sched->quota;
+           (UCT_NPRDMA_SCHED_AUTO_SLICES * uct_nprdma_sched_slice(sched)) :
+           sched->quota;
 }
 
 
