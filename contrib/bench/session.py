@@ -62,7 +62,6 @@ CONTESTANTS = {
     "bounded": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_RCACHE_MAX_SIZE": "64m",
                 "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
     "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ZCOPY": "no"},
-    "uffd": {"UCX_TLS": "nprdma", "UCX_NPRDMA_UFFD": "y"},
     "malloc-keep": {"UCX_TLS": "nprdma", **keeping_malloc(256 << 20)},
     "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     # On another device, which is named

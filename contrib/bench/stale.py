@@ -54,7 +54,7 @@ UNSEEN = ("raw", "over", "moved")
 #   seconds  that a run may take
 Place = collections.namedtuple("Place", "title turns size right moves prepare "
                                "seconds")
-ALWAYS_RIGHT = ("uffd", "malloc-keep", "lazy-unmap")
+ALWAYS_RIGHT = ("malloc-keep", "lazy-unmap")
 IN_ZERO_COPY = ("nic_get", "nic_put")
 IN_COPIES = ("get", "put")
 
@@ -217,10 +217,10 @@ def stale_rows(line, *groups):
 KEEPING = ((("malloc-keep",), None),
            (("lazy-unmap",), "UCX_NPRDMA_LAZY_UNMAP"))
 SHORT = (("rcache", "nprdma"), None)
-WITH_UFFD = ((*PROPOSALS, "uffd"), None)
+ALL = (PROPOSALS, None)
 
 # Columns of the table
-NAMES = (*PROPOSALS, "uffd", "malloc-keep", "lazy-unmap")
+NAMES = (*PROPOSALS, "malloc-keep", "lazy-unmap")
 
 
 # What a guest needs, and the time that it may take: a few minutes if the
@@ -245,11 +245,10 @@ def on_windows(build, prefix, version, words, report):
 GUESTS = {"softroce": kernel.Guest(RXE_SETTINGS, on_soft_roce),
           "windows": kernel.Guest(WINDOWS_SETTINGS, on_windows)}
 
-POLICIES_STALE = stale_rows("policies.stale", WITH_UFFD, *KEEPING)
-SOFTROCE = [*stale_rows("softroce.stale", WITH_UFFD, *KEEPING),
+POLICIES_STALE = stale_rows("policies.stale", ALL, *KEEPING)
+SOFTROCE = [*stale_rows("softroce.stale", ALL, *KEEPING),
             *stale_rows("softroce.short", SHORT)]
-# The module notices what userfaultfd would
-WINDOWS = [*stale_rows("windows.stale", (PROPOSALS, None), *KEEPING),
+WINDOWS = [*stale_rows("windows.stale", ALL, *KEEPING),
            *stale_rows("windows.short", SHORT)]
 
 

@@ -44,7 +44,6 @@ typedef struct nprdma_monitor_counters {
 
 
 struct nprdma_reclaimer;
-struct nprdma_uffd;
 
 
 /* In memory that is all zeros in a forked child */
@@ -67,8 +66,7 @@ struct nprdma_monitor {
     nprdma_populate_call_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
     nprdma_revoker_t          revoker;
-    struct nprdma_reclaimer  *reclaimer;   /* This and the next: or NULL */
-    struct nprdma_uffd       *uffd;
+    struct nprdma_reclaimer  *reclaimer;   /* Or NULL */
     int                       has_kept;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
     nprdma_monitor_stats_t    before; /* What nprdma_monitor_query() leaves out:

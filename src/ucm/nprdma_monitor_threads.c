@@ -7,7 +7,6 @@
 #include "nprdma_invalidate.h"
 #include "nprdma_monitor_int.h"
 #include "nprdma_monitor_threads.h"
-#include "ucm/events/nprdma_uffd.h"
 #include "ucm/reclaim/nprdma_reclaim.h"
 
 #include "nprdma_probe.h"
@@ -105,27 +104,11 @@ static ucs_status_t nprdma_monitor_start_reclaimer(nprdma_monitor_t *monitor)
     return nprdma_reclaimer_start(&params, &monitor->reclaimer);
 }
 
-/*
- * A userfaultfd reports that pages have been taken. They are not retired: UCM
- * reports most of these calls too, and pages may have been mapped again since.
- */
-static void nprdma_monitor_uffd_taken(void *arg, nprdma_span_t taken)
-{
-    nprdma_monitor_t *monitor = arg;
-
-    atomic_fetch_add(&monitor->count.events, 1);
-    nprdma_monitor_invalidate(monitor, taken, nprdma_span(0, 0),
-                              NPRDMA_PAGE_BITS);
-}
-
 void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor)
 {
     nprdma_revoker_stop(&monitor->revoker);
     if (monitor->reclaimer != NULL) {
         nprdma_reclaimer_stop(monitor->reclaimer);
-    }
-    if (monitor->uffd != NULL) {
-        nprdma_uffd_stop(monitor->uffd);
     }
 }
 
@@ -136,15 +119,6 @@ ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor)
     if ((monitor->params.reclaim == NPRDMA_RECLAIM_LOGICAL) ||
         (monitor->params.reclaim == NPRDMA_RECLAIM_REAL)) {
         status = nprdma_monitor_start_reclaimer(monitor);
-    }
-    if ((status == UCS_OK) && monitor->params.uffd) {
-        status = nprdma_uffd_start(nprdma_monitor_uffd_taken, monitor,
-                                   &monitor->uffd);
-        if (status == UCS_ERR_UNSUPPORTED) {
-            ucs_warn("cannot open a userfaultfd: system calls that bypass libc "
-                     "are not seen");
-            status = UCS_OK;
-        }
     }
     if (status != UCS_OK) {
         nprdma_monitor_stop_threads(monitor);

@@ -92,10 +92,6 @@ typedef struct nprdma_monitor_params {
      * mappings; 0: none. The first monitor of a process with it decides. */
     size_t                       lazy_limit;
 
-    /* Nonzero: use a userfaultfd to see calls that bypass libc; a warning is
-     * logged if there is none */
-    int                          uffd;
-
     nprdma_revoke_mode_t         revoke;
     double                       revoke_tick;  /* Seconds; 0: no thread is
                                                 * started, a test calls

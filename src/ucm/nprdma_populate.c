@@ -6,7 +6,6 @@
 
 #include "nprdma_monitor_int.h"
 #include "nprdma_populate.h"
-#include "ucm/events/nprdma_uffd.h"
 
 #include <sched.h>
 #include <time.h>
@@ -219,14 +218,7 @@ nprdma_populate_chunk(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                       nprdma_pages_t pages, nprdma_populate_t *populate)
 {
     uint64_t start = nprdma_populate_time();
-    nprdma_span_t span;
     ucs_status_t status;
-
-    if (monitor->uffd != NULL) {
-        span.start = region->super.address + (pages.first << NPRDMA_PAGE_SHIFT);
-        span.end   = span.start + (pages.count << NPRDMA_PAGE_SHIFT);
-        nprdma_uffd_watch(monitor->uffd, span);
-    }
 
     populate->populated = 0;
     populate->pageins   = 0;

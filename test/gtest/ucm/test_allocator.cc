@@ -232,7 +232,6 @@ TEST_F(test_allocator, hooks_do_not_wait_for_malloc)
     int failed = 0, most = 0;
     ASSERT_NE(-1, shmid);
     params.region_size = chunk; /* Many regions: each one allocates */
-    params.uffd        = 1;
     params.revoke      = NPRDMA_REVOKE_LAZY;
     params.revoke_tick = 0.002;
     ASSERT_EQ(UCS_OK, nprdma_access_init());

@@ -575,42 +575,6 @@ TEST_F(test_monitor_events, raw_system_calls_are_seen_by_the_nic_only)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_events, raw_system_calls_with_userfaultfd)
-{
-    ONLY_EMULATED("the kernel sees them");
-    nprdma_range_t range;
-    int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | 1);
-    if (fd < 0) {
-        GTEST_SKIP() << "no userfaultfd here: " << strerror(errno);
-    }
-    close(fd);
-    params.uffd = 1;
-    start();
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    ASSERT_EQ(0, syscall(SYS_madvise, ptr, page, MADV_DONTNEED));
-    wait_until([&]() { return bits(&range, ptr) == 0; });
-    raw_munmap(ptr + page, page);
-    wait_until([&]() { return bits(&range, ptr + page) == 0; });
-    long moved = syscall(SYS_mremap, ptr + 2 * page, 2 * page, 8 * page,
-                         MREMAP_MAYMOVE);
-    ASSERT_NE(-1, moved);
-    wait_until([&]() { return all_bits(&range, ptr, 4 * page) == 0; });
-    EXPECT_EQ(3, drains);
-    EXPECT_EQ(3, all_bits(&range, ptr + 4 * page, 12 * page));
-
-    /* Calls through libc are reported twice, and still work */
-    madvise(ptr + 4 * page, page, MADV_DONTNEED);
-    EXPECT_EQ(0u, bits(&range, ptr + 4 * page));
-    EXPECT_EQ(UCS_OK, populate(&range, ptr, page));
-    munmap((void*)moved, 8 * page);
-    munmap(ptr, 16 * page);
-    EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    unreg(&range);
-}
-
 /* A child closes the descriptors that it inherits for the parent's pages. Its
  * own ones are closed with its monitor. */
 TEST_F(test_monitor_events, fork_leaves_no_descriptors)

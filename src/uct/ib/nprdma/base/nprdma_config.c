@@ -221,11 +221,6 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"UFFD", "n",
-     "Emulated RNIC: also detect, by a userfaultfd, memory that the program\n"
-     "unmaps by system calls that bypass libc.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.uffd), UCS_CONFIG_TYPE_BOOL},
-
     {"RECLAIM", "off",
      "For tests, emulated RNIC: evict pages at random.\n"
      " - off     : no eviction\n"

@@ -46,7 +46,6 @@ typedef struct uct_nprdma_mem_config {
     size_t                    region_cache; /* maximum size of the page states
                                              * of idle regions, bytes */
     size_t                    lazy_unmap;   /* bytes; 0: keep nothing */
-    int                       uffd;
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
     unsigned long             seed;         /* of all random numbers */

@@ -145,7 +145,6 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
         .region_size  = md->config.region_size,
         .max_metadata = md->config.region_cache,
         /* The kernel module sees all changes without a userfaultfd */
-        .uffd         = md->config.uffd && !backend->notified,
         .revoke       = md->config.revoke,
         .revoke_tick  = UCT_NPRDMA_REVOKE_TICK,
         .reclaim      = md->config.reclaim,
