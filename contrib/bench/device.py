@@ -187,4 +187,4 @@ def start(build, prefix, version, words, report):
 # A window costs QEMU a mapping for each page
 GUEST = kernel.Guest(
     {"UCX_NPRDMA_EMULATION": "no", "UCX_NPRDMA_MONITOR": "kernel",
-     "UCX_NPRDMA_TIMEOUT": "2s", "UCX_NPRDMA_REGION_SIZE": "4m"}, start)
+     "UCX_NPRDMA_TIMEOUT": "2s", "UCX_NPRDMA_INJECT": "region_size:4m"}, start)

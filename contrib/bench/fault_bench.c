@@ -184,7 +184,7 @@ static void target_main(int sock)
     target_t target;
 
     if (kind == KIND_RATE) {
-        setenv("UCX_NPRDMA_RECLAIM", "sampled", 1);
+        setenv("UCX_NPRDMA_INJECT", "reclaim:sampled", 1);
     }
     write_pages(memory);
     target_init(&target, sock, UCP_FEATURE_RMA, memory, size, 1);

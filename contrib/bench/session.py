@@ -36,7 +36,6 @@ CONTESTANTS = {
     "keep": {"UCX_TLS": "nprdma", **keeping_malloc(64 << 20)},
     "same": {"UCX_TLS": "nprdma"},
     "zeroed": {"UCX_TLS": "nprdma"},
-    "unthreaded": {"UCX_TLS": "nprdma", "UCX_NPRDMA_SVC_THREADS": "0"},
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
@@ -61,7 +60,7 @@ CONTESTANTS = {
                      "glibc.malloc.trim_threshold=9223372036854775807"},
     "bounded": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_RCACHE_MAX_SIZE": "64m",
                 "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
-    "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_ZCOPY": "no"},
+    "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "copy"},
     "malloc-keep": {"UCX_TLS": "nprdma", **keeping_malloc(256 << 20)},
     "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     # On another device, which is named

@@ -19,7 +19,7 @@ KIB, MIB = 1 << 10, 1 << 20
 # itself; a tier that is asked for by name is an error if it is not there.
 NPRDMA = {"UCX_TLS": "nprdma", "UCX_NPRDMA_EMULATION": "no"}
 UCX = {
-    "copy": {**NPRDMA, "UCX_NPRDMA_ZCOPY": "no"},
+    "copy": {**NPRDMA, "UCX_NPRDMA_MONITOR": "copy"},
     "odp": {**NPRDMA, "UCX_NPRDMA_MONITOR": "odp"},
     "windows": {**NPRDMA, "UCX_NPRDMA_MONITOR": "kernel"},
     "rc_verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},

@@ -60,14 +60,11 @@ static void soak_environment(const soak_config_t *config, unsigned me)
         return;
     }
 
-    snprintf(value, sizeof(value), "%lu",
-             (unsigned long)(config->seed + me) | 1);
-    setenv("UCX_NPRDMA_SEED", value, 0);
-    setenv("UCX_NPRDMA_RECLAIM", "logical", 0);
-    setenv("UCX_NPRDMA_RECLAIM_RATE", "2000", 0);
-    snprintf(value, sizeof(value), "rate=0.002,seed=%lu,granule=256",
-             (unsigned long)(config->seed + me) | 1);
-    setenv("UCX_NPRDMA_FAULT", value, 0);
+    snprintf(value, sizeof(value),
+             "reclaim:logical,reclaim_rate:2000,seed:%lu,fault_rate:0.002,"
+             "fault_seed:%lu,fault_granule:256", (config->seed + me) | 1,
+             (config->seed + me) | 1);
+    setenv("UCX_NPRDMA_INJECT", value, 0);
 }
 
 static void soak_start(const soak_config_t *config, unsigned me,

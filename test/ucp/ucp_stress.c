@@ -10,7 +10,7 @@
  *           request ends, and no buffer changes afterwards
  * stop: a third process repeatedly stops and continues either of them.
  *
- * UCX_NPRDMA_FAULT or _RECLAIM in the environment determines how many pages are
+ * UCX_NPRDMA_INJECT in the environment determines how many pages are
  * evicted.
  */
 

@@ -23,7 +23,7 @@ mlx5_are_active() {
 module_needed() {
     [ -f "$NPRDMA_KMOD/nprdma.ko" ] || skip "no $NPRDMA_KMOD/nprdma.ko"
     export UCX_NPRDMA_EMULATION=no UCX_NPRDMA_TIMEOUT=2s
-    export UCX_NPRDMA_REGION_SIZE=4m
+    export UCX_NPRDMA_INJECT=region_size:4m
 }
 
 # The module takes the caching mode of QEMU's IOMMU as a test only

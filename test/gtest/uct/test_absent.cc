@@ -688,7 +688,7 @@ TEST_F(test_absent, peer_connects_again_while_its_requests_wait)
  * fault itself, so it is busy as long as the page is held. */
 TEST_F(test_absent, peer_connects_again_while_the_service_is_busy)
 {
-    open({{"NPRDMA_ZCOPY", "no"}, {"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
+    open({{"NPRDMA_MONITOR", "copy"}, {"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
     auto plain = fetch(*m_absent, 0);
     plain.op   = 0;
     m_other->post(plain);
@@ -764,7 +764,7 @@ TEST_F(test_absent, copy_mode)
         return request;
     };
 
-    open({{"NPRDMA_ZCOPY", "no"}, {"NPRDMA_SVC_THREADS", "16"}});
+    open({{"NPRDMA_MONITOR", "copy"}, {"NPRDMA_SVC_THREADS", "16"}});
     m_requester->post(plain(0));
     await_faults(1);
     double start = now();

@@ -1018,8 +1018,7 @@ protected:
     config_t config() override
     {
         config_t config = test_bulk::config();
-        config["ZCOPY"] = "no";
-        config.erase("MONITOR");
+        config["MONITOR"] = "copy";
         return config;
     }
 

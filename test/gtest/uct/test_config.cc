@@ -35,15 +35,21 @@ const wrong wrong_values[] = {
     {{{"MAX_PINNED", "0"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"MAX_PINNED", "127k"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"MAX_PINNED", "auto"}}, "UCX_NPRDMA_MAX_PINNED"},
-    {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_SVC_SLOTS"},
-    {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_SVC_SLOTS"},
-    {{{"SVC_THREADS", "65"}}, "UCX_NPRDMA_SVC_THREADS"},
+    {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_INJECT: svc_slots"},
+    {{{"SVC_SLOTS", "4097"}}, "UCX_NPRDMA_INJECT: svc_slots"},
+    {{{"SVC_THREADS", "65"}}, "UCX_NPRDMA_INJECT: svc_threads"},
     {{{"GID_INDEX", "256"}}, "UCX_NPRDMA_GID_INDEX"},
     {{{"SL", "16"}}, "UCX_NPRDMA_SL"},
     {{{"SL", "-1"}}, "UCX_NPRDMA_SL"},
     {{{"TRAFFIC_CLASS", "256"}}, "UCX_NPRDMA_TRAFFIC_CLASS"},
-    {{{"BULK_SL", "16"}}, "UCX_NPRDMA_BULK_SL"},
-    {{{"BULK_TRAFFIC_CLASS", "256"}}, "UCX_NPRDMA_BULK_TRAFFIC_CLASS"},
+    {{{"SL", "0,16"}}, "UCX_NPRDMA_SL: 16"},
+    {{{"SL", "0,1,2"}}, "UCX_NPRDMA_SL: 3 numbers"},
+    {{{"SL", ""}}, "UCX_NPRDMA_SL: 0 numbers"},
+    {{{"TRAFFIC_CLASS", "0,256"}}, "UCX_NPRDMA_TRAFFIC_CLASS: 256"},
+    {{{"INJECT", "no_such_item:1"}}, "UCX_NPRDMA_INJECT: 'no_such_item'"},
+    {{{"INJECT", "slice"}}, "UCX_NPRDMA_INJECT: 'slice' is not NAME:VALUE"},
+    {{{"INJECT", "slice:4k,"}}, "UCX_NPRDMA_INJECT: '' is not NAME:VALUE"},
+    {{{"INJECT", "reclaim:maybe"}}, "'maybe' is not valid for reclaim"},
     {{{"TIMEOUT", "0"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "-1"}}, "UCX_NPRDMA_TIMEOUT"},
     {{{"TIMEOUT", "nan"}}, "UCX_NPRDMA_TIMEOUT"},
@@ -53,58 +59,56 @@ const wrong wrong_values[] = {
     {{{"RNR_TIMEOUT", "-20us"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
     {{{"RNR_TIMEOUT", "inf"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
     {{{"RNR_TIMEOUT", "1s"}}, "UCX_NPRDMA_RNR_TIMEOUT"},
-    {{{"REGION_SIZE", "0"}}, "UCX_NPRDMA_REGION_SIZE"},
-    {{{"REGION_SIZE", "-2097152"}}, "UCX_NPRDMA_REGION_SIZE"},
-    {{{"REGION_SIZE", "inf"}}, "UCX_NPRDMA_REGION_SIZE"},
-    {{{"REGION_SIZE", "2t"}}, "UCX_NPRDMA_REGION_SIZE"},
-    {{{"REGION_SIZE", "3m"}}, "UCX_NPRDMA_REGION_SIZE"},
-    {{{"REGION_CACHE", "-1"}}, "UCX_NPRDMA_REGION_CACHE"},
-    {{{"REGION_CACHE", "auto"}}, "UCX_NPRDMA_REGION_CACHE"},
-    {{{"SLICE", "0"}}, "UCX_NPRDMA_SLICE"},
-    {{{"SLICE", "-4096"}}, "UCX_NPRDMA_SLICE"},
-    {{{"SLICE", "4097"}}, "UCX_NPRDMA_SLICE"},
-    {{{"SLICE", "inf"}}, "UCX_NPRDMA_SLICE"},
-    {{{"SCAN_MAX", "-1"}}, "UCX_NPRDMA_SCAN_MAX"},
-    {{{"SCAN_MAX", "inf"}}, "UCX_NPRDMA_SCAN_MAX"},
-    {{{"MAX_TRIES", "0"}}, "UCX_NPRDMA_MAX_TRIES"},
-    {{{"MAX_TRIES", "1001"}}, "UCX_NPRDMA_MAX_TRIES"},
-    {{{"STATE_CACHE", "-1"}}, "UCX_NPRDMA_STATE_CACHE"},
-    {{{"STATE_CACHE", "inf"}}, "UCX_NPRDMA_STATE_CACHE"},
-    {{{"RECLAIM_RATE", "-1"}}, "UCX_NPRDMA_RECLAIM_RATE"},
-    {{{"RECLAIM_RATE", "nan"}}, "UCX_NPRDMA_RECLAIM_RATE"},
-    {{{"RECLAIM_RATE", "inf"}}, "UCX_NPRDMA_RECLAIM_RATE"},
+    {{{"REGION_SIZE", "0"}}, "UCX_NPRDMA_INJECT: region_size"},
+    {{{"REGION_SIZE", "-2097152"}}, "UCX_NPRDMA_INJECT: region_size"},
+    {{{"REGION_SIZE", "inf"}}, "UCX_NPRDMA_INJECT: region_size"},
+    {{{"REGION_SIZE", "2t"}}, "UCX_NPRDMA_INJECT: region_size"},
+    {{{"REGION_SIZE", "3m"}}, "UCX_NPRDMA_INJECT: region_size"},
+    {{{"REGION_CACHE", "-1"}}, "UCX_NPRDMA_INJECT: region_cache"},
+    {{{"REGION_CACHE", "auto"}}, "UCX_NPRDMA_INJECT: region_cache"},
+    {{{"SLICE", "0"}}, "UCX_NPRDMA_INJECT: slice"},
+    {{{"SLICE", "-4096"}}, "UCX_NPRDMA_INJECT: slice"},
+    {{{"SLICE", "4097"}}, "UCX_NPRDMA_INJECT: slice"},
+    {{{"SLICE", "inf"}}, "UCX_NPRDMA_INJECT: slice"},
+    {{{"SCAN_MAX", "-1"}}, "UCX_NPRDMA_INJECT: scan_max"},
+    {{{"SCAN_MAX", "inf"}}, "UCX_NPRDMA_INJECT: scan_max"},
+    {{{"MAX_TRIES", "0"}}, "UCX_NPRDMA_INJECT: max_tries"},
+    {{{"MAX_TRIES", "1001"}}, "UCX_NPRDMA_INJECT: max_tries"},
+    {{{"STATE_CACHE", "-1"}}, "UCX_NPRDMA_INJECT: state_cache"},
+    {{{"STATE_CACHE", "inf"}}, "UCX_NPRDMA_INJECT: state_cache"},
+    {{{"RECLAIM_RATE", "-1"}}, "UCX_NPRDMA_INJECT: reclaim_rate"},
+    {{{"RECLAIM_RATE", "nan"}}, "UCX_NPRDMA_INJECT: reclaim_rate"},
+    {{{"RECLAIM_RATE", "inf"}}, "UCX_NPRDMA_INJECT: reclaim_rate"},
     {{{"SEG_SIZE", "0"}}, "UCX_NPRDMA_SEG_SIZE"},
     {{{"SEG_SIZE", "inf"}}, "UCX_NPRDMA_SEG_SIZE"},
     {{{"SEG_SIZE", "-8256"}}, "UCX_NPRDMA_SEG_SIZE"},
     {{{"TX_MAX_BUFS", "0"}}, "UCX_NPRDMA_TX_MAX_BUFS"},
-    {{{"TX_MAX_BUFS", "4"}, {"TX_BUFS_GROW", "5"}}, "UCX_NPRDMA_TX_BUFS_GROW"},
     {{{"RX_MAX_BUFS", "1"}}, "UCX_NPRDMA_RX_MAX_BUFS"},
     {{{"RX_MAX_BUFS", "4294967295"}}, "UCX_NPRDMA_RX_MAX_BUFS"},
-    {{{"RX_MAX_BUFS", "4"}, {"RX_BUFS_GROW", "5"}}, "UCX_NPRDMA_RX_BUFS_GROW"},
     {{{"TX_QUEUE_LEN", "1"}}, "UCX_NPRDMA_TX_QUEUE_LEN"},
     {{{"TX_CQ_LEN", "0"}}, "UCX_NPRDMA_TX_CQ_LEN"},
-    {{{"TX_MODERATION", "0"}}, "UCX_NPRDMA_TX_MODERATION"},
-    {{{"RX_MAX_BATCH", "65"}}, "UCX_NPRDMA_RX_MAX_BATCH"},
-    {{{"SVC_QUEUE_LEN", "0"}}, "UCX_NPRDMA_SVC_QUEUE_LEN"},
-    {{{"MAX_INLINE", "0"}}, "UCX_NPRDMA_MAX_INLINE"},
-    {{{"MAX_INLINE", "-1"}}, "UCX_NPRDMA_MAX_INLINE"},
-    {{{"MAX_INLINE", "1025"}}, "UCX_NPRDMA_MAX_INLINE"},
-    {{{"CM_RETRY_INTERVAL", "0"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "-20ms"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "nan"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "inf"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "999us"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "1e9s"}}, "UCX_NPRDMA_CM_RETRY_INTERVAL"},
-    {{{"CM_RETRY_INTERVAL", "2s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"TX_MODERATION", "0"}}, "UCX_NPRDMA_INJECT: tx_moderation"},
+    {{{"RX_MAX_BATCH", "65"}}, "UCX_NPRDMA_INJECT: rx_max_batch"},
+    {{{"SVC_QUEUE_LEN", "0"}}, "UCX_NPRDMA_INJECT: svc_queue_len"},
+    {{{"MAX_INLINE", "0"}}, "UCX_NPRDMA_INJECT: max_inline"},
+    {{{"MAX_INLINE", "-1"}}, "UCX_NPRDMA_INJECT: max_inline"},
+    {{{"MAX_INLINE", "1025"}}, "UCX_NPRDMA_INJECT: max_inline"},
+    {{{"CM_RETRY_INTERVAL", "0"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "-20ms"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "nan"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "inf"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "999us"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "1e9s"}}, "UCX_NPRDMA_INJECT: cm_retry_interval"},
+    {{{"CM_RETRY_INTERVAL", "2s"}}, "cm_retry_max"},
     {{{"CM_RETRY_INTERVAL", "1s"}, {"CM_TIMEOUT", "0.9s"}},
      "UCX_NPRDMA_CM_TIMEOUT"},
-    {{{"CM_RETRY_MAX", "1ms"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "0"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "-1s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "nan"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "inf"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "999us"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
-    {{{"CM_RETRY_MAX", "1e9s"}}, "UCX_NPRDMA_CM_RETRY_MAX"},
+    {{{"CM_RETRY_MAX", "1ms"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "0"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "-1s"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "nan"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "inf"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "999us"}}, "cm_retry_max"},
+    {{{"CM_RETRY_MAX", "1e9s"}}, "cm_retry_max"},
     {{{"CM_TIMEOUT", "0"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_TIMEOUT", "-1s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_TIMEOUT", "nan"}}, "UCX_NPRDMA_CM_TIMEOUT"},
@@ -117,13 +121,10 @@ const wrong wrong_values[] = {
     {{{"CM_PROBE_INTERVAL", "inf"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_PROBE_INTERVAL", "999us"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_PROBE_INTERVAL", "1e9s"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
-    {{{"CM_WINDOW", "0"}}, "UCX_NPRDMA_CM_WINDOW"},
-    {{{"CM_RX_LEN", "0"}}, "UCX_NPRDMA_CM_RX_LEN"},
-    {{{"CM_DROP", "100"}}, "UCX_NPRDMA_CM_DROP"},
-    {{{"CM_DUP", "101"}}, "UCX_NPRDMA_CM_DUP"},
-    {{{"CM_REORDER", "101"}}, "UCX_NPRDMA_CM_REORDER"},
-    {{{"CM_FAIL", "101"}}, "UCX_NPRDMA_CM_FAIL"},
-    {{{"PERF", ""}}, "UCX_NPRDMA_PERF"},
+    {{{"CM_DROP", "100"}}, "UCX_NPRDMA_INJECT: cm_drop"},
+    {{{"CM_DUP", "101"}}, "UCX_NPRDMA_INJECT: cm_dup"},
+    {{{"CM_REORDER", "101"}}, "UCX_NPRDMA_INJECT: cm_reorder"},
+    {{{"CM_FAIL", "101"}}, "UCX_NPRDMA_INJECT: cm_fail"},
     {{{"PERF", "overhead"}}, "UCX_NPRDMA_PERF"},
     {{{"PERF", "overhead:"}}, "UCX_NPRDMA_PERF"},
     {{{"PERF", "speed:1ns"}}, "UCX_NPRDMA_PERF"},
@@ -146,7 +147,7 @@ const wrong wrong_values[] = {
     {{{"MONITOR", "kernel"}, {"FAULT", "rate=0.1,seed=1"}},
      "UCX_NPRDMA_MONITOR=kernel"},
     {{{"MONITOR", "kernel"}, {"RECLAIM", "sampled"}},
-     "UCX_NPRDMA_RECLAIM=sampled"},
+     "UCX_NPRDMA_INJECT=reclaim:sampled"},
     /* Each value is valid, but one buffer exceeds the limit of pinned memory */
     {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
 };
@@ -373,8 +374,7 @@ TEST(test_config, limits)
          {"SCHED", "n"}, {"SL", "0"}, {"TRAFFIC_CLASS", "0"}},
         {{"TIMEOUT", "8796"}, {"RNR_TIMEOUT", "655ms"}, {"SLICE", "1m"},
          {"SCAN_MAX", "1m"}, {"MAX_TRIES", "1000"}, {"MAX_PINNED", "inf"},
-         {"SCHED", "y"}, {"SL", "15"}, {"TRAFFIC_CLASS", "255"},
-         {"BULK_SL", "15"}, {"BULK_TRAFFIC_CLASS", "255"}},
+         {"SCHED", "y"}, {"SL", "15,15"}, {"TRAFFIC_CLASS", "255,255"}},
     };
 
     for (auto &limit : limits) {
@@ -480,4 +480,35 @@ TEST(test_config, little_locked_memory)
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
     EXPECT_GT(refused, 0u);
 #endif
+}
+
+/* A variable of an earlier version is named, with what to use instead */
+PEER_FUNCTION(old_names)
+{
+    setenv("UCX_NPRDMA_ZCOPY", "no", 1);
+    setenv("UCX_NPRDMA_ATOMIC_ORDER", "y", 1);
+    complaints told;
+    { entity first; }
+    { entity second; }
+    parent.put(told.lines().size());
+    for (auto text : {"UCX_NPRDMA_ATOMIC_ORDER is no longer a variable, use "
+                      "UCX_NPRDMA_ORDER",
+                      "UCX_NPRDMA_ZCOPY is no longer a variable, use "
+                      "UCX_NPRDMA_MONITOR=copy"}) {
+        auto lines = told.lines();
+        parent.put(std::any_of(lines.begin(), lines.end(), [&](auto &line) {
+            return line.find(text) != std::string::npos;
+        }));
+    }
+    return 0;
+}
+
+TEST(test_config, old_names_are_told)
+{
+    peer p("old_names");
+
+    EXPECT_EQ(2u, p.get<size_t>());
+    EXPECT_TRUE(p.get<bool>());
+    EXPECT_TRUE(p.get<bool>());
+    EXPECT_EQ(0, p.join());
 }

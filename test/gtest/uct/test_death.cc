@@ -127,7 +127,7 @@ const operation operations[] = {
 
 PEER_FUNCTION(death_target)
 {
-    entity e(parent.get<int>() ? config_t{{"ZCOPY", "no"}} : config_t{});
+    entity e(parent.get<int>() ? config_t{{"MONITOR", "copy"}} : config_t{});
     buffer memory(e.md(), num_places * place);
 
     if (!parent.get<int>()) {
@@ -145,7 +145,7 @@ protected:
         config_t config = {{"TIMEOUT", is_fast() ? "20ms" : "250ms"},
                            {"RETRY_COUNT", is_fast() ? "3" : "6"}};
         if (GetParam().copy) {
-            config["ZCOPY"] = "no";
+            config["MONITOR"] = "copy";
         }
         m_peer.reset(new peer("death_target"));
         m_peer->put((int)GetParam().copy);

@@ -212,7 +212,7 @@ protected:
         for (int i = 0; i < num_entities; ++i) {
             bool copies = (i == num_entities - 1);
             m_entities.emplace_back(new entity(
-                    copies ? config_t{{"ZCOPY", "no"}} : config_t{}));
+                    copies ? config_t{{"MONITOR", "copy"}} : config_t{}));
             entity &e = *m_entities.back();
             m_sources.emplace_back(new buffer(e.md(), total - put_at));
             for (size_t j = 0; j < total - put_at; ++j) {
@@ -698,7 +698,7 @@ kind_name(const ::testing::TestParamInfo<test_flood_others::ParamType> &info)
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, test_flood_others, ::testing::Combine(
-        ::testing::Values(config_t{}, config_t{{"ZCOPY", "no"}}),
+        ::testing::Values(config_t{}, config_t{{"MONITOR", "copy"}}),
         ::testing::Values(kind::AM, kind::SHORT_PUT, kind::PUT,
                           kind::LARGE_PUT, kind::GET, kind::LARGE_GET,
                           kind::ATOMIC)),

@@ -412,7 +412,7 @@ protected:
 TEST_F(test_fork_own, progress_serves_wire_up)
 {
     run([]() {
-        config_t config = {{"CM_DROP", "40"}, {"CM_SEED", "7"},
+        config_t config = {{"CM_DROP", "40"}, {"SEED", "7"},
                            {"CM_RETRY_INTERVAL", "1ms"},
                            {"CM_RETRY_MAX", "10ms"},
                            {"CM_PROBE_INTERVAL", "10ms"}};

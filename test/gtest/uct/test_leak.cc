@@ -28,7 +28,7 @@ protected:
     void SetUp() override
     {
         find_component();
-        m_config["NPRDMA_ZCOPY"] = GetParam();
+        m_config["NPRDMA_MONITOR"] = GetParam();
         for (auto &ptr : m_memory) {
             ptr = (char*)mmap(nullptr, size, PROT_READ | PROT_WRITE,
                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -191,7 +191,7 @@ TEST_P(test_leak, endpoints)
     EXPECT_EQ(before, local);
 }
 
-INSTANTIATE_TEST_SUITE_P(zcopy, test_leak, ::testing::Values("auto", "no"),
+INSTANTIATE_TEST_SUITE_P(zcopy, test_leak, ::testing::Values("auto", "copy"),
                          [](const auto &info) {
                              return std::string(info.param);
                          });

@@ -18,7 +18,7 @@ constexpr uint64_t stopped = 200000; /* Duration of a wait, in us */
 /* Arguments: zero copy, and whether the memory has been touched */
 PEER_FUNCTION(slow_target)
 {
-    entity e(config_t{{"ZCOPY", parent.get<int>() ? "auto" : "no"}});
+    entity e(config_t{{"MONITOR", parent.get<int>() ? "auto" : "copy"}});
     buffer memory(e.md(), 2 * length);
 
     if (parent.get<int>()) {
@@ -37,7 +37,7 @@ protected:
         m_peer->put((int)zcopy);
         m_peer->put((int)touched);
         m_entity.reset(new entity(
-                config_t{{"ZCOPY", zcopy ? "auto" : "no"}}));
+                config_t{{"MONITOR", zcopy ? "auto" : "copy"}}));
         m_local.reset(new buffer(m_entity->md(), length));
         m_local->fill(2);
         m_address = m_peer->get_bytes();

@@ -28,7 +28,7 @@ public:
 
 const config_t on_demand  = {{"NPRDMA_MONITOR", "odp"}};
 const config_t windows    = {{"NPRDMA_MONITOR", "emulated"}};
-const config_t copy_mode  = {{"NPRDMA_ZCOPY", "no"}};
+const config_t copy_mode  = {{"NPRDMA_MONITOR", "copy"}};
 
 } // namespace
 

@@ -258,7 +258,7 @@ TEST_P(test_on_demand_uffd, faults_of_user_mode_only)
  * does so in the guest only. */
 TEST_P(test_on_demand_uffd, other_tiers_serve_faults_of_user_mode)
 {
-    std::vector<config_t> configs = {{{"NPRDMA_ZCOPY", "no"}},
+    std::vector<config_t> configs = {{{"NPRDMA_MONITOR", "copy"}},
                                      {{"NPRDMA_MONITOR", "emulated"}}};
 
     if (access("/dev/nprdma", R_OK | W_OK) == 0) {

@@ -34,7 +34,7 @@ enum event_t {
 constexpr size_t  area   = 128 << 10;
 constexpr size_t  at     = 32 << 10;  /* Offset of the range that is removed */
 constexpr size_t  gone   = 64 << 10;
-constexpr size_t  region = 2 << 20;      /* Least UCX_NPRDMA_REGION_SIZE */
+constexpr size_t  region = 2 << 20;      /* The least one */
 constexpr uint8_t before = 0x11, after = 0x22, sent = 0x33;
 
 /* An order of the initiator to the target, before it starts an operation */

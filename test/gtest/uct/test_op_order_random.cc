@@ -40,7 +40,7 @@ protected:
         m_rkey  = m_a->unpack(m_remote->packed_key());
         m_local->fill(m_seed++);
         m_remote->fill(m_seed++);
-        if (GetParam().count("ZCOPY") == 0) {
+        if (GetParam().count("MONITOR") == 0) {
             run(PUT_ZCOPY, 0, 0, area); /* Now the pages have states */
             run(GET_ZCOPY, 0, 0, area);
         }
@@ -70,7 +70,7 @@ protected:
 
     void lose_pages()
     {
-        if (GetParam().count("ZCOPY")) {
+        if (GetParam().count("MONITOR")) {
             return;
         }
         if (!random(2)) {
@@ -289,7 +289,7 @@ TEST_P(test_op_order_random, equals_sequential_execution)
     EXPECT_EQ(0, memcmp(m_model.data(), m_remote->ptr(), area));
     EXPECT_GT(counter("held_overlaps"), count / 25u);
     EXPECT_GT(counter("held_atomics"), count / 25u);
-    if (GetParam().count("ZCOPY") == 0) {
+    if (GetParam().count("MONITOR") == 0) {
         EXPECT_GT(counter("held_requests"), count / 250u);
         EXPECT_GT(counter("redone_slices") + counter("assist_store"),
                   count / 250u);
@@ -310,7 +310,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_op_order_random,
                                            config_t{{"ORDER", "ucp"}},
                                            config_t{},
                                            config_t{{"MAX_TRIES", "1"}},
-                                           config_t{{"ZCOPY", "no"}}),
+                                           config_t{{"MONITOR", "copy"}}),
                          config_name);
 
 

@@ -500,7 +500,7 @@ protected:
 
     void lose_page(paged_buffer &buffer)
     {
-        if ((GetParam().count("ZCOPY") == 0) &&
+        if ((GetParam().count("MONITOR") == 0) &&
             (page_table_find_once(buffer) != nullptr)) {
             buffer.evict(random(buffer.length()), 1, 1 + random(3));
         }
@@ -668,7 +668,7 @@ static config_t few(const config_t &more = {})
     config_t config = {{"MAX_PINNED", "800k"}, {"TX_QUEUE_LEN", "2"},
                        {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
                        {"SVC_SLOTS", "1"}, {"TX_MAX_BUFS", "1"},
-                       {"RX_MAX_BUFS", "2"}, {"RX_BUFS_GROW", "2"},
+                       {"RX_MAX_BUFS", "2"},
                        {"RX_MAX_BATCH", "1"}, {"MAX_INLINE", "64"}};
 
     for (auto &item : more) {
@@ -679,9 +679,9 @@ static config_t few(const config_t &more = {})
 
 INSTANTIATE_TEST_SUITE_P(
         all, test_op_stress,
-        ::testing::Values(config_t{}, few(), few({{"ZCOPY", "no"}}),
+        ::testing::Values(config_t{}, few(), few({{"MONITOR", "copy"}}),
                           few({{"MAX_TRIES", "1"}, {"ORDER", "ucp"}}),
                           few({{"SVC_QUEUE_LEN", "64"},
                                {"TX_QUEUE_LEN", "64"},
                                {"SLICE", "8k"}}),
-                          config_t{{"MAX_PINNED", "2m"}, {"ZCOPY", "no"}}));
+                          config_t{{"MAX_PINNED", "2m"}, {"MONITOR", "copy"}}));

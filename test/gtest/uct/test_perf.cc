@@ -143,7 +143,8 @@ TEST(test_perf, fragment_is_an_overhead)
                 attr.send_pre_overhead, close_to);
     EXPECT_EQ(0, attr.send_post_overhead);
     /* In copy mode nothing is better than a fragment */
-    entity copies(config_t{{"PERF", configured.at("PERF")}, {"ZCOPY", "no"}});
+    entity copies(config_t{{"PERF", configured.at("PERF")},
+                           {"MONITOR", "copy"}});
     attr = estimate(copies, UCT_EP_OP_AM_ZCOPY, fields);
     EXPECT_NEAR(110e-9, attr.send_pre_overhead, close_to);
 }
@@ -198,7 +199,7 @@ TEST(test_perf, copy_mode_has_the_bandwidth_of_copies)
 {
     entity e(config_t{{"PERF", "bandwidth:8000MBs,am_bandwidth:2000MBs,"
                                "lane_bandwidth:4000MBs"},
-                      {"ZCOPY", "no"}});
+                      {"MONITOR", "copy"}});
 
     EXPECT_NEAR(2000 * mega, total(e.attr().bandwidth), 1);
 }

@@ -442,7 +442,7 @@ protected:
         config_t config      = test_prio::config();
         config["SLICE"]      = "256k";
         config["BUSY_SLICE"] = "64k";
-        config["TX_QUOTA"]   = "auto";
+        config["TX_QUOTA"]   = "0";
         config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a dead peer */
         config["RETRY_COUNT"] = "3";
         return config;
@@ -672,7 +672,7 @@ protected:
     config_t config() override
     {
         config_t config    = test_prio::config();
-        config["TX_QUOTA"] = "auto";
+        config["TX_QUOTA"] = "0";
         for (auto &item : GetParam()) {
             config[item.first] = item.second;
         }

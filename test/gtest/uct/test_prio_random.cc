@@ -236,7 +236,7 @@ protected:
         if (!random(3)) {
             uct_ep_am_short(m_eps[i], 1, 0, nullptr, 0);
         }
-        if (!random(4) && (GetParam().count("ZCOPY") == 0)) {
+        if (!random(4) && (GetParam().count("MONITOR") == 0)) {
             m_remote->evict(random(2 * half), 1, 1 + random(3));
         }
         if (!random(300)) {
@@ -332,7 +332,7 @@ INSTANTIATE_TEST_SUITE_P(
                           config_t{{"SVC_QUEUE_LEN", "2"}},
                           config_t{{"TX_QUOTA", "100000"}},
                           config_t{{"MAX_TRIES", "1"}},
-                          config_t{{"ZCOPY", "no"}},
+                          config_t{{"MONITOR", "copy"}},
                           config_t{{"MAX_PINNED", "32m"}},
                           config_t{{"BULK_QP", "no"}}),
         config_name);

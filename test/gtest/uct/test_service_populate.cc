@@ -333,7 +333,7 @@ TEST_F(test_service_populate, file_that_is_truncated)
 
 TEST_F(test_service_populate, copy_mode_has_no_windows)
 {
-    open({{"NPRDMA_ZCOPY", "no"}});
+    open({{"NPRDMA_MONITOR", "copy"}});
     pages memory(4);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
 

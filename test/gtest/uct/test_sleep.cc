@@ -18,7 +18,7 @@ constexpr size_t size = 2 << 20;
 
 PEER_FUNCTION(stoppable)
 {
-    entity e(config_t{{"ZCOPY", "no"}});
+    entity e(config_t{{"MONITOR", "copy"}});
     buffer memory(e.md(), size);
 
     memory.fill(1);
@@ -34,7 +34,7 @@ protected:
         /* A copy takes many requests, few of which are outstanding at once.
          * Only their replies wake the process, because probes come late. */
         m_peer.reset(new peer("stoppable"));
-        m_entity.reset(new entity({{"ZCOPY", "no"}, {"TIMEOUT", "100s"}}));
+        m_entity.reset(new entity({{"MONITOR", "copy"}, {"TIMEOUT", "100s"}}));
         m_local.reset(new buffer(m_entity->md(), size));
         m_local->fill(2);
         m_ep   = m_entity->connect(m_peer->get_bytes());

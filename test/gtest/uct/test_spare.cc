@@ -47,7 +47,7 @@ protected:
      * peer is probed during a test. */
     config_t config() override
     {
-        return {{"ZCOPY", "no"}, {"TIMEOUT", "100s"}};
+        return {{"MONITOR", "copy"}, {"TIMEOUT", "100s"}};
     }
 
     void SetUp() override
@@ -327,8 +327,8 @@ class test_spare_few : public test_spare {
 protected:
     config_t config() override
     {
-        return {{"ZCOPY", "no"}, {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
-                {"TX_MODERATION", "16384"}};
+        return {{"MONITOR", "copy"}, {"SVC_QUEUE_LEN", "2"},
+                {"TX_CQ_LEN", "16"}, {"TX_MODERATION", "16384"}};
     }
 };
 
@@ -396,7 +396,7 @@ class test_spare_unreceived : public test_spare_unasked {
 protected:
     config_t config() override
     {
-        return {{"ZCOPY", "no"}, {"TIMEOUT", "10ms"}, {"RETRY_COUNT", "3"}};
+        return {{"MONITOR", "copy"}, {"TIMEOUT", "10ms"}, {"RETRY_COUNT", "3"}};
     }
 };
 

@@ -415,7 +415,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_storm,
 /* In copy mode everything is copied, on both sides */
 class test_storm_copy : public test_storm {
 protected:
-    config_t config() override { return {{"NPRDMA_ZCOPY", "no"}}; }
+    config_t config() override { return {{"NPRDMA_MONITOR", "copy"}}; }
 };
 
 TEST_P(test_storm_copy, target)

@@ -31,7 +31,7 @@ class taker {
 public:
     explicit taker(const taken_case &what)
         : m_what(what),
-          m_config({{"NPRDMA_ZCOPY", what.zcopy ? "auto" : "no"}}),
+          m_config({{"NPRDMA_MONITOR", what.zcopy ? "auto" : "copy"}}),
           m_self(m_config), m_other(m_config),
           m_remote(m_other.md(), what.length)
     {

@@ -290,7 +290,7 @@ TEST(test_wireup_end, failure_may_precede_the_connected_event)
 TEST(test_wireup_fail, some_connections_fail)
 {
     complaints said;
-    entity a(config_t{{"CM_FAIL", "50"}, {"CM_SEED", "42"},
+    entity a(config_t{{"CM_FAIL", "50"}, {"SEED", "42"},
                       {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"}});
     entity b;
     buffer memory(b.md(), 4096);
@@ -328,7 +328,7 @@ static config_t faults(const char *drop, const char *dup, const char *reorder)
 {
     return {{"CM_DROP", drop}, {"CM_DUP", dup}, {"CM_REORDER", reorder},
             {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"},
-            {"CM_SEED", "42"}};
+            {"SEED", "42"}};
 }
 
 static std::string

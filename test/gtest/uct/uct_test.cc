@@ -1,6 +1,5 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "sched_params.h"
 #include "uct_test.h"
 
 #include <ucs/async/async_fwd.h>
@@ -259,39 +258,42 @@ template<typename C> static void modify(C *config, config_t *left)
     }
 }
 
-/* "8k", "auto" and "inf", as UCX has them */
-static size_t size_of(const std::string &text)
+/* What no user sets is an item of one variable of the MD. Its names are here as
+ * if they were variables; a plan of faults has several items. */
+static void add_items(config_t *left)
 {
-    size_t end = 0;
-
-    if (text == "auto") {
-        return 0;
-    } else if (text == "inf") {
-        return SIZE_MAX;
-    }
-    size_t value = std::stoul(text, &end);
-    return (end == text.size()) ? value :
-           value << ((text[end] == 'k') ? 10 : 20);
-}
-
-/* Takes out what is no setting of users */
-static sched_params_t sched_params_of(config_t *left)
-{
-    sched_params_t params = {};
-    auto take             = [&](const char *name, int *has, size_t *value) {
-        auto setting = left->find(name);
-        if (setting != left->end()) {
-            *has   = 1;
-            *value = size_of(setting->second);
-            left->erase(setting);
-        }
+    std::string items;
+    auto add = [&](std::string name, const std::string &value) {
+        std::transform(name.begin(), name.end(), name.begin(), ::tolower);
+        items += (items.empty() ? "" : ",") + name + ":" + value;
     };
 
-    take("PRIO_MAX", &params.has_prio_max, &params.prio_max);
-    take("TX_QUOTA", &params.has_quota, &params.quota);
-    take("BUSY_SLICE", &params.has_busy_slice, &params.busy_slice);
-    params.is_shared = left->erase("BULK_QP") > 0;
-    return params;
+    for (auto setting = left->begin(); setting != left->end();) {
+        std::string name = setting->first;
+        if (name.compare(0, 7, "NPRDMA_") == 0) {
+            name.erase(0, 7);
+        }
+        if (name == "MAX_NUM_EPS") { /* Of an interface */
+            ++setting;
+            continue;
+        }
+
+        std::stringstream value(setting->second);
+        std::string item;
+        if (name != "FAULT") {
+            add(name, value.str());
+        } else {
+            while (std::getline(value, item, ',')) {
+                size_t equals = item.find('=');
+                add("fault_" + item.substr(0, equals), item.substr(equals + 1));
+            }
+        }
+        setting = left->erase(setting);
+    }
+    if (!items.empty()) {
+        const char *env = getenv("UCX_NPRDMA_INJECT");
+        left->emplace("INJECT", (env ? env + std::string(",") : "") + items);
+    }
 }
 
 entity::entity(const config_t &config)
@@ -303,10 +305,8 @@ entity::entity(const config_t &config)
               "async_context_create");
         check(uct_worker_create(m_async, UCS_THREAD_MODE_SINGLE, &m_worker),
               "worker_create");
-        config_t left         = config;
-        sched_params_t params = sched_params_of(&left);
+        config_t left = config;
         open_md(&left);
-        sched_params_set(m_md, &params);
         open_iface(&left);
     } catch (...) {
         close();
@@ -337,6 +337,8 @@ void entity::open_md(config_t *left)
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
           "md_config_read");
     try {
+        modify(md_config, left);
+        add_items(left);
         modify(md_config, left);
     } catch (...) {
         uct_config_release(md_config);

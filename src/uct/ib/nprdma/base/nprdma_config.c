@@ -7,13 +7,22 @@
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
+#include "uct/ib/nprdma/net/nprdma_items.h"
 #include "uct/ib/nprdma/net/nprdma_perf.h"
+#include "uct/ib/nprdma/rma/nprdma_sched.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include "ucm/events/nprdma_lazy.h"
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* In pages per second: far more than any memory has */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
@@ -24,6 +33,14 @@
 /* UCX's thread for timers sleeps in whole milliseconds: with a shorter timer it
  * would not sleep at all */
 #define UCT_NPRDMA_MIN_TIMER  1e-3
+
+/* Connections of an interface in wire-up at once, and its receives for packets
+ * of wire-up */
+#define UCT_NPRDMA_CM_WINDOW    32
+#define UCT_NPRDMA_CM_RX_SLOTS  64
+
+static UCS_CONFIG_DEFINE_ARRAY(uct_nprdma_levels, sizeof(unsigned),
+                               UCS_CONFIG_TYPE_UINT);
 
 static const char *uct_nprdma_emulation_names[] = {
     [UCT_NPRDMA_EMULATION_AUTO] = "auto",
@@ -39,17 +56,12 @@ static const char *uct_nprdma_order_modes[] = {
     [UCT_NPRDMA_ORDER_LAST]    = NULL
 };
 
-static const char *uct_nprdma_zcopy_names[] = {
-    [UCT_NPRDMA_ZCOPY_AUTO] = "auto",
-    [UCT_NPRDMA_ZCOPY_NO]   = "no",
-    [UCT_NPRDMA_ZCOPY_LAST] = NULL
-};
-
 static const char *uct_nprdma_monitor_names[] = {
     [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
     [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
     [UCT_NPRDMA_MONITOR_ODP]      = "odp",
     [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
+    [UCT_NPRDMA_MONITOR_COPY]     = "copy",
     [UCT_NPRDMA_MONITOR_LAST]     = NULL
 };
 
@@ -71,16 +83,6 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"SVC_SLOTS", "32",
-     "Number of buffers for requests of peers to the memory of this process.",
-     ucs_offsetof(uct_nprdma_md_config_t, svc_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"SVC_THREADS", "4",
-     "Maximum number of threads that bring in absent pages for requests of\n"
-     "peers. They start when they are needed. 0: the service brings pages in\n"
-     "itself, one at a time, and all other requests wait for them.",
-     ucs_offsetof(uct_nprdma_md_config_t, svc_threads), UCS_CONFIG_TYPE_UINT},
-
     {"GID_INDEX", "0",
      "Index of the port's GID to use. RoCE networks may need one of their own.",
      ucs_offsetof(uct_nprdma_md_config_t, device.gid_index),
@@ -88,27 +90,17 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
 
     {"SL", "0",
      "Service level of the packets, 0 to 15. In RoCE networks it is the\n"
-     "priority, 0 to 7.",
-     ucs_offsetof(uct_nprdma_md_config_t, device.path.sl),
-     UCS_CONFIG_TYPE_UINT},
+     "priority, 0 to 7. A second number is for the slices of large puts and\n"
+     "gets, where they have a queue pair of their own: 3,0.",
+     ucs_offsetof(uct_nprdma_md_config_t, sl),
+     UCS_CONFIG_TYPE_ARRAY(uct_nprdma_levels)},
 
     {"TRAFFIC_CLASS", "0",
      "Traffic class of the packets, 0 to 255; in RoCE networks the type of\n"
      "service. It is a field of the global route header, which InfiniBand\n"
-     "packets have only if it is not 0.",
-     ucs_offsetof(uct_nprdma_md_config_t, device.path.traffic_class),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"BULK_SL", "0",
-     "Service level of the slices of large puts and gets, where they have a\n"
-     "queue pair of their own.",
-     ucs_offsetof(uct_nprdma_md_config_t, device.bulk_path.sl),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"BULK_TRAFFIC_CLASS", "0",
-     "Traffic class of the same packets.",
-     ucs_offsetof(uct_nprdma_md_config_t, device.bulk_path.traffic_class),
-     UCS_CONFIG_TYPE_UINT},
+     "packets have only if it is not 0. A second number as with SL.",
+     ucs_offsetof(uct_nprdma_md_config_t, traffic_class),
+     UCS_CONFIG_TYPE_ARRAY(uct_nprdma_levels)},
 
     {"TIMEOUT", "0.1s",
      "Time after which the device repeats a packet that was not acknowledged.",
@@ -128,36 +120,16 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, device.rnr_timeout),
      UCS_CONFIG_TYPE_TIME},
 
-    {"ZCOPY", "auto",
-     "Whether the device moves large messages without a copy. Memory is not\n"
-     "pinned in either case.\n"
-     " - auto : where the device and the memory monitor can\n"
-     " - no   : all data goes through bounce buffers",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.zcopy),
-     UCS_CONFIG_TYPE_ENUM(uct_nprdma_zcopy_names)},
-
     {"MONITOR", "auto",
-     "What keeps the device and the pages of the process in step:\n"
-     " - auto     : the first of the others that can be had for the device,\n"
-     "              without it all data goes through bounce buffers\n"
+     "What keeps the device and the pages of the process in step. Memory is\n"
+     "not pinned in any case.\n"
+     " - auto     : the first of the others that can be had for the device\n"
      " - kernel   : the kernel module, or fail\n"
      " - odp      : on-demand paging of the device, or fail\n"
-     " - emulated : the library, for the emulated RNIC only, or fail",
+     " - emulated : the library, for the emulated RNIC only, or fail\n"
+     " - copy     : nothing: all data goes through bounce buffers",
      ucs_offsetof(uct_nprdma_md_config_t, mem.monitor),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_monitor_names)},
-
-    {"SELFCHECK", "y",
-     "Check the windows of a real device before they are used. For tests that\n"
-     "need a broken device only, n.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.selfcheck),
-     UCS_CONFIG_TYPE_BOOL},
-
-    {"REGION_SIZE", "256m",
-     "Size of a region, the unit of address space that is made known to the\n"
-     "device. Power of two. Registering memory in a region that the device\n"
-     "knows is only a lookup.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.region_size),
-     UCS_CONFIG_TYPE_MEMUNITS},
 
     {"REVOKE", "lazy",
      "When pages whose last exported registration has ended become\n"
@@ -169,49 +141,23 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.revoke),
      UCS_CONFIG_TYPE_ENUM(nprdma_revoke_mode_names)},
 
-    {"REGION_CACHE", "64m",
-     "Maximum size of the page states of regions without registrations.\n"
-     "Beyond it, the least recently used regions are destroyed. One byte of\n"
-     "page states describes 1 KiB of memory.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.region_cache),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"SLICE", "512k",
-     "Zero-copy operations are transferred and verified in slices of this\n"
-     "size.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.slice), UCS_CONFIG_TYPE_MEMUNITS},
-
     {"SCHED", "y",
      "Let small puts, gets, atomics and messages pass large puts and gets:\n"
      "these are posted in slices, a few at a time, on a queue pair of their\n"
      "own. Without it they are posted as far as the resources go.",
      ucs_offsetof(uct_nprdma_md_config_t, rma.sched), UCS_CONFIG_TYPE_BOOL},
 
-    {"SCAN_MAX", "32k",
-     "Slices of a get up to this size are verified by a scan of their data,\n"
-     "larger ones by the states of the pages.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.scan_max),
-     UCS_CONFIG_TYPE_MEMUNITS},
-
-    {"MAX_TRIES", "3",
-     "Maximum number of RDMA tries of a slice. If all of them meet absent\n"
-     "pages, the slice goes through bounce buffers.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.max_tries), UCS_CONFIG_TYPE_UINT},
-
     {"ORDER", "rc",
-     "What waits for earlier operations of its endpoint without a fence:\n"
-     " - rc:     as on a queue pair of RC: active messages and small puts for\n"
-     "           all earlier puts and atomics; atomics also for gets.\n"
-     " - atomic: atomics for all earlier puts and gets. Enough for MPI.\n"
-     " - ucp:    nothing. For programs that fence, as UCP demands.\n"
-     "Operations that overlap are in order in any case.",
+     "What waits for earlier operations of its endpoint without a fence.\n"
+     "Operations that overlap are in order in any case.\n"
+     " - rc     : as on a queue pair of RC: active messages and small puts\n"
+     "            for all earlier puts and atomics, atomics also for gets;\n"
+     "            right for every program\n"
+     " - atomic : atomics for all earlier puts and gets; enough for MPI and\n"
+     "            OpenSHMEM, and small operations pass large puts\n"
+     " - ucp    : nothing; for programs that fence, as UCP demands",
      ucs_offsetof(uct_nprdma_md_config_t, rma.order),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_order_modes)},
-
-    {"STATE_CACHE", "1m",
-     "Memory of an interface for the page states of its peers.",
-     ucs_offsetof(uct_nprdma_md_config_t, rma.state_cache),
-     UCS_CONFIG_TYPE_MEMUNITS},
 
     {"LAZY_UNMAP", "0",
      "Keep up to this much of the memory that the program unmaps, and give it\n"
@@ -221,166 +167,168 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"RECLAIM", "off",
-     "For tests, emulated RNIC: evict pages at random.\n"
-     " - off     : no eviction\n"
-     " - logical : from the device only, the page stays in memory\n"
-     " - real    : to swap\n"
-     " - sampled : no eviction, but the device asks the kernel which pages\n"
-     "             are present",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.reclaim),
-     UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)},
+    {"CM_TIMEOUT", "30s",
+     "Time after which wire-up with a peer that does not answer fails.",
+     ucs_offsetof(uct_nprdma_md_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
 
-    {"RECLAIM_RATE", "1000",
-     "For tests: pages per second that UCX_NPRDMA_RECLAIM evicts.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.reclaim_rate),
-     UCS_CONFIG_TYPE_DOUBLE},
-
-    {"SEED", "0",
-     "For tests: seed of the random choice of these pages; 0 is random.",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.seed), UCS_CONFIG_TYPE_ULONG},
-
-    {"FAULT", "",
-     "For tests, emulated RNIC: lose pages in the middle of operations:\n"
-     "rate=P,seed=S[,granule=BYTES][,record=FILE][,replay=FILE].",
-     ucs_offsetof(uct_nprdma_md_config_t, mem.fault_plan),
-     UCS_CONFIG_TYPE_STRING},
-
-    {NULL}
-};
-
-ucs_config_field_t uct_nprdma_iface_config_table[] = {
-    {"", "", NULL, ucs_offsetof(uct_nprdma_iface_config_t, super),
-     UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
+    {"CM_PROBE_INTERVAL", "30s",
+     "Time between probes of connected peers. The resources of dead peers are\n"
+     "released.",
+     ucs_offsetof(uct_nprdma_md_config_t, cm.probe_interval),
+     UCS_CONFIG_TYPE_TIME},
 
     {"SEG_SIZE", "8256",
      "Maximum size of an active message, and size of a bounce buffer without\n"
      "headers.",
-     ucs_offsetof(uct_nprdma_iface_config_t, seg_size),
+     ucs_offsetof(uct_nprdma_md_config_t, iface.seg_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
     {"TX_MAX_BUFS", "48",
      "Maximum number of bounce buffers for sends. If a quarter of\n"
      "UCX_NPRDMA_MAX_PINNED is in use, an interface begins with fewer and\n"
      "adds more as needed.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"TX_BUFS_GROW", "1",
-     "Initial number of bounce buffers for sends when UCX_NPRDMA_MAX_PINNED\n"
-     "is almost exhausted.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_slots_min),
+     ucs_offsetof(uct_nprdma_md_config_t, iface.tx_slots),
      UCS_CONFIG_TYPE_UINT},
 
     {"RX_MAX_BUFS", "64",
      "Maximum number of bounce buffers for receives.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots), UCS_CONFIG_TYPE_UINT},
-
-    {"RX_BUFS_GROW", "2",
-     "Initial number of bounce buffers for receives when\n"
-     "UCX_NPRDMA_MAX_PINNED is almost exhausted.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_slots_min),
+     ucs_offsetof(uct_nprdma_md_config_t, iface.rx_slots),
      UCS_CONFIG_TYPE_UINT},
 
     {"TX_QUEUE_LEN", "64",
      "Maximum number of outstanding messages of an endpoint.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_queue_len),
+     ucs_offsetof(uct_nprdma_md_config_t, iface.tx_queue_len),
      UCS_CONFIG_TYPE_UINT},
 
     {"TX_CQ_LEN", "2048",
      "Maximum number of outstanding messages of all endpoints of an interface.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_cq_len), UCS_CONFIG_TYPE_UINT},
-
-    {"TX_MODERATION", "16",
-     "Number of messages of an endpoint for each completion that is requested\n"
-     "from the device.",
-     ucs_offsetof(uct_nprdma_iface_config_t, tx_moderation),
+     ucs_offsetof(uct_nprdma_md_config_t, iface.tx_cq_len),
      UCS_CONFIG_TYPE_UINT},
-
-    {"RX_MAX_BATCH", "16",
-     "Number of receive buffers that are posted to the device at once.",
-     ucs_offsetof(uct_nprdma_iface_config_t, rx_max_batch),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"SVC_QUEUE_LEN", "64",
-     "Maximum number of outstanding put, get and atomic requests of an\n"
-     "endpoint.",
-     ucs_offsetof(uct_nprdma_iface_config_t, svc_queue_len),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"MAX_INLINE", "192",
-     "Maximum size of a message, with headers, that is sent inline.",
-     ucs_offsetof(uct_nprdma_iface_config_t, max_inline),
-     UCS_CONFIG_TYPE_MEMUNITS},
 
     {"PERF", "auto",
      "What operations cost, by which UCX chooses protocols; contrib/bench/\n"
      "calibrate measures it. auto: the values of the device, or items\n"
      "NAME:VALUE between commas, with the names overhead, latency, rendezvous\n"
      "(times), bandwidth, am_bandwidth, lane_bandwidth.",
-     ucs_offsetof(uct_nprdma_iface_config_t, perf), UCS_CONFIG_TYPE_STRING},
+     ucs_offsetof(uct_nprdma_md_config_t, iface.perf), UCS_CONFIG_TYPE_STRING},
 
     {"STATS", "",
      "Destination of the counters of an interface when it is closed: stderr,\n"
-     "stdout or file:PATH (in which %p is the process id and %h the host).",
-     ucs_offsetof(uct_nprdma_iface_config_t, stats), UCS_CONFIG_TYPE_STRING},
+     "stdout or file:PATH (in which %p is the process id and %h the host); or\n"
+     "summary, for one line of the process.",
+     ucs_offsetof(uct_nprdma_md_config_t, iface.stats), UCS_CONFIG_TYPE_STRING},
 
-    {"CM_RETRY_INTERVAL", "20ms",
-     "Time until an unanswered wire-up packet is repeated; doubles each time.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_interval),
-     UCS_CONFIG_TYPE_TIME},
-
-    {"CM_RETRY_MAX", "1s",
-     "Longest time between repeated wire-up packets.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.retry_max),
-     UCS_CONFIG_TYPE_TIME},
-
-    {"CM_TIMEOUT", "30s",
-     "Time after which wire-up with a peer that does not answer fails.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.timeout), UCS_CONFIG_TYPE_TIME},
-
-    {"CM_PROBE_INTERVAL", "30s",
-     "Time between probes of connected peers. The resources of dead peers are\n"
-     "released.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.probe_interval),
-     UCS_CONFIG_TYPE_TIME},
-
-    {"CM_WINDOW", "32",
-     "Maximum number of connections of an interface in wire-up at once.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.window), UCS_CONFIG_TYPE_UINT},
-
-    {"CM_RX_LEN", "64",
-     "Number of receive buffers of an interface for wire-up packets.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.rx_slots),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_DROP", "0",
-     "For tests: percentage of wire-up packets to lose.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.drop),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_DUP", "0",
-     "For tests: percentage of wire-up packets to send twice.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.dup),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_REORDER", "0",
-     "For tests: percentage of wire-up packets to send after the next one.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.reorder),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_FAIL", "0",
-     "For tests: percentage of wire-up packets that the device does not send.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.fail),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"CM_SEED", "0",
-     "For tests: seed of the random choice of these packets; 0 is random.",
-     ucs_offsetof(uct_nprdma_iface_config_t, cm.inject.seed),
-     UCS_CONFIG_TYPE_UINT},
+    {"INJECT", "",
+     "For tests only: errors to make, and numbers that nobody should have to\n"
+     "set; items NAME:VALUE between commas.",
+     ucs_offsetof(uct_nprdma_md_config_t, inject), UCS_CONFIG_TYPE_STRING},
 
     {NULL}
 };
 
+/* An item of UCX_NPRDMA_INJECT, with its value where it is not given */
+#define UCT_NPRDMA_INJECT(_name, _default, _field, _type) \
+    {_name, _default, "", ucs_offsetof(uct_nprdma_md_config_t, _field), _type}
+
+/* Appends an item to a plan of faults, which has another form. arg: the name
+ * there. */
+static int uct_nprdma_inject_read_fault(const char *text, void *dest,
+                                        const void *arg)
+{
+    char *plan    = dest;
+    size_t length = strlen(plan);
+    size_t space  = sizeof(((uct_nprdma_mem_config_t*)0)->fault_plan) - length;
+
+    return (size_t)snprintf(plan + length, space, "%s%s=%s",
+                            (length > 0) ? "," : "", (const char*)arg, text) <
+           space;
+}
+
+#define UCT_NPRDMA_INJECT_FAULT(_name) \
+    { .name   = "fault_" _name, \
+      .offset = ucs_offsetof(uct_nprdma_md_config_t, mem.fault_plan), \
+      .parser = { .read = uct_nprdma_inject_read_fault, \
+                  .help = ucs_config_help_generic, \
+                  .arg  = _name } }
+
+static const ucs_config_field_t uct_nprdma_inject_fields[] = {
+    /* Emulated RNIC: lose pages in the middle of operations. A probability, a
+     * seed, bytes between two chances, pages that come back, files to write and
+     * to repeat */
+    UCT_NPRDMA_INJECT_FAULT("rate"),
+    UCT_NPRDMA_INJECT_FAULT("seed"),
+    UCT_NPRDMA_INJECT_FAULT("granule"),
+    UCT_NPRDMA_INJECT_FAULT("restore"),
+    UCT_NPRDMA_INJECT_FAULT("record"),
+    UCT_NPRDMA_INJECT_FAULT("replay"),
+
+    /* Evict pages at random: from the device only, to swap, or none, but let
+     * the device ask the kernel which pages are there. Pages per second */
+    UCT_NPRDMA_INJECT("reclaim", "off", mem.reclaim,
+                      UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)),
+    UCT_NPRDMA_INJECT("reclaim_rate", "1000", mem.reclaim_rate,
+                      UCS_CONFIG_TYPE_DOUBLE),
+    UCT_NPRDMA_INJECT("seed", "0", mem.seed, UCS_CONFIG_TYPE_ULONG),
+
+    /* Percentages of wire-up packets to lose, to repeat, to send after the next
+     * one, and that the device does not send */
+    UCT_NPRDMA_INJECT("cm_drop", "0", cm.inject.drop, UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("cm_dup", "0", cm.inject.dup, UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("cm_reorder", "0", cm.inject.reorder,
+                      UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("cm_fail", "0", cm.inject.fail, UCS_CONFIG_TYPE_UINT),
+
+    /* Use windows of a real device without a check of them */
+    UCT_NPRDMA_INJECT("selfcheck", "y", mem.selfcheck, UCS_CONFIG_TYPE_BOOL),
+
+    /* Time until an unanswered wire-up packet is repeated; doubles each time up
+     * to the longest */
+    UCT_NPRDMA_INJECT("cm_retry_interval", "20ms", cm.retry_interval,
+                      UCS_CONFIG_TYPE_TIME),
+    UCT_NPRDMA_INJECT("cm_retry_max", "1s", cm.retry_max, UCS_CONFIG_TYPE_TIME),
+
+    /* Address space that is made known to the device at a time, and page states
+     * of such regions without registrations */
+    UCT_NPRDMA_INJECT("region_size", "256m", mem.region_size,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("region_cache", "64m", mem.region_cache,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+
+    /* Bytes of an operation that are moved and verified at once; up to scan_max
+     * of a get by a scan of its data; after max_tries by the service */
+    UCT_NPRDMA_INJECT("slice", "512k", rma.slice, UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("scan_max", "32k", rma.scan_max,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("max_tries", "3", rma.max_tries, UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("state_cache", "1m", rma.state_cache,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+
+    /* The scheduler. Longest operation that is urgent; bytes in flight of
+     * others, 0: by slices; slice while something urgent goes on */
+    UCT_NPRDMA_INJECT("prio_max", NULL, rma.prio_max, UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("tx_quota", NULL, rma.quota, UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("busy_slice", NULL, rma.busy_slice,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+    UCT_NPRDMA_INJECT("bulk_qp", NULL, rma.has_bulk_qp, UCS_CONFIG_TYPE_BOOL),
+
+    /* Receives of the service; threads that bring in pages for it, 0: it does
+     * so itself; requests of an endpoint to it */
+    UCT_NPRDMA_INJECT("svc_slots", "32", svc_slots, UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("svc_threads", "4", svc_threads, UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("svc_queue_len", "64", iface.svc_queue_len,
+                      UCS_CONFIG_TYPE_UINT),
+
+    /* Messages for each completion of the device; receives that are posted at
+     * once; bytes that are sent inline */
+    UCT_NPRDMA_INJECT("tx_moderation", "16", iface.tx_moderation,
+                      UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("rx_max_batch", "16", iface.rx_max_batch,
+                      UCS_CONFIG_TYPE_UINT),
+    UCT_NPRDMA_INJECT("max_inline", "192", iface.max_inline,
+                      UCS_CONFIG_TYPE_MEMUNITS),
+
+    {NULL}
+};
 
 /* Values from min to max are valid */
 typedef struct {
@@ -449,29 +397,149 @@ uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
                    uct_nprdma_config_check_times(times, num_times) : status;
 }
 
+/* One number, or one and another for bulk connections */
 static ucs_status_t
-uct_nprdma_md_check_pinned(const uct_nprdma_md_config_t *config)
+uct_nprdma_config_set_levels(const char *name,
+                             const uct_nprdma_levels_t *levels, unsigned max,
+                             unsigned *value, unsigned *bulk_value)
 {
-    /* UCX represents it by a number so large that it is no limit */
-    if (config->max_pinned == UCS_MEMUNITS_AUTO) {
-        ucs_error("UCX_NPRDMA_MAX_PINNED: auto is not a limit");
+    unsigned i;
+
+    if ((levels->count < 1) || (levels->count > 2)) {
+        ucs_error("UCX_NPRDMA_%s: %u numbers, expected one or two", name,
+                  levels->count);
         return UCS_ERR_INVALID_PARAM;
     }
 
+    for (i = 0; i < levels->count; ++i) {
+        if (levels->values[i] > max) {
+            ucs_error("UCX_NPRDMA_%s: %u is not in the range 0..%u", name,
+                      levels->values[i], max);
+            return UCS_ERR_INVALID_PARAM;
+        }
+    }
+
+    *value      = levels->values[0];
+    *bulk_value = levels->values[levels->count - 1];
     return UCS_OK;
 }
 
 static ucs_status_t
-uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
+uct_nprdma_config_set_paths(uct_nprdma_md_config_t *config)
 {
+    uct_nprdma_path_config_t *path = &config->device.path;
+    uct_nprdma_path_config_t *bulk = &config->device.bulk_path;
+    ucs_status_t status;
+
+    status = uct_nprdma_config_set_levels("SL", &config->sl, UCT_NPRDMA_MAX_SL,
+                                          &path->sl, &bulk->sl);
+    return (status != UCS_OK) ? status :
+           uct_nprdma_config_set_levels("TRAFFIC_CLASS", &config->traffic_class,
+                                        UINT8_MAX, &path->traffic_class,
+                                        &bulk->traffic_class);
+}
+
+/* What users do not set: the defaults, then what tests set */
+static ucs_status_t uct_nprdma_config_inject(uct_nprdma_md_config_t *config)
+{
+    uct_nprdma_rma_config_t *rma = &config->rma;
+    const ucs_config_field_t *field;
+
+    /* Without the scheduler large operations are posted as far as the resources
+     * go, on the queue pair of requests */
+    rma->prio_max            = rma->sched ? UCT_NPRDMA_PRIO_MAX : 0;
+    rma->quota               = rma->sched ? UCT_NPRDMA_SCHED_AUTO :
+                                            UCT_NPRDMA_SCHED_NO_QUOTA;
+    rma->busy_slice          = rma->sched ? UCT_NPRDMA_BUSY_SLICE :
+                                            UCT_NPRDMA_MAX_SLICE;
+    rma->has_bulk_qp         = rma->sched;
+    config->mem.fault_plan[0] = '\0';
+    for (field = uct_nprdma_inject_fields; field->name != NULL; ++field) {
+        if (field->dfl_value != NULL) {
+            field->parser.read(field->dfl_value,
+                               UCS_PTR_BYTE_OFFSET(config, field->offset),
+                               field->parser.arg);
+        }
+    }
+
+    return uct_nprdma_items_parse("INJECT", config->inject,
+                                  uct_nprdma_inject_fields, config);
+}
+
+static ucs_status_t
+uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
+        {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
+        {"SEG_SIZE", config->iface.seg_size, 1024, UCS_MBYTE},
+        {"TX_MAX_BUFS", config->iface.tx_slots, 1, 65536},
+        {"RX_MAX_BUFS", config->iface.rx_slots, 2, 16384},
+        {"TX_QUEUE_LEN", config->iface.tx_queue_len, 2, 16384},
+        {"TX_CQ_LEN", config->iface.tx_cq_len, 16, 1048576},
+        {"RETRY_COUNT", config->device.retry_count, 0, 7},
+        {"LAZY_UNMAP", config->mem.lazy_unmap,
+         (config->mem.lazy_unmap == 0) ? 0 : 2 * NPRDMA_LAZY_MIN,
+         NPRDMA_LAZY_MAX},
+        {"INJECT: svc_slots", config->svc_slots, 1, 4096},
+        {"INJECT: svc_threads", config->svc_threads, 0, 64},
+        {"INJECT: svc_queue_len", config->iface.svc_queue_len, 2, 16384},
+        {"INJECT: tx_moderation", config->iface.tx_moderation, 1, 16384},
+        {"INJECT: rx_max_batch", config->iface.rx_max_batch, 1,
+         UCT_NPRDMA_RX_MAX_BATCH},
+        {"INJECT: max_inline", config->iface.max_inline, UCT_NPRDMA_FIN_MAX,
+         UCT_NPRDMA_MAX_INLINE},
+        {"INJECT: region_size", config->mem.region_size, 2 * UCS_MBYTE,
+         UCS_TBYTE},
+        {"INJECT: region_cache", config->mem.region_cache, 0, UCS_TBYTE},
+        {"INJECT: slice", config->rma.slice, UCT_NPRDMA_MIN_SLICE,
+         UCT_NPRDMA_MAX_SLICE},
+        {"INJECT: scan_max", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
+        {"INJECT: max_tries", config->rma.max_tries, 1, 1000},
+        {"INJECT: state_cache", config->rma.state_cache, 0, UCS_GBYTE},
+        {"INJECT: cm_drop", config->cm.inject.drop, 0, 99},
+        {"INJECT: cm_dup", config->cm.inject.dup, 0, 100},
+        {"INJECT: cm_reorder", config->cm.inject.reorder, 0, 100},
+        {"INJECT: cm_fail", config->cm.inject.fail, 0, 100}
+    };
+    /* The first two: what verbs can represent */
+    const uct_nprdma_config_time_t times[]     = {
+        {"TIMEOUT", config->device.timeout, 1e-6, 8796},
+        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536},
+        {"INJECT: cm_retry_interval", config->cm.retry_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC},
+        {"INJECT: cm_retry_max", config->cm.retry_max, UCT_NPRDMA_MIN_TIMER,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_TIMEOUT", config->cm.timeout, UCT_NPRDMA_MIN_TIMER,
+         UCT_NPRDMA_MAX_SEC},
+        {"CM_PROBE_INTERVAL", config->cm.probe_interval,
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
+    };
+
+    return uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
+                                   times, ucs_static_array_size(times));
+}
+
+/* What a range does not say */
+static ucs_status_t
+uct_nprdma_md_check_others(const uct_nprdma_md_config_t *config)
+{
+    /* UCX represents "auto", and negative numbers, by such numbers */
+    if ((config->max_pinned > SSIZE_MAX) &&
+        (config->max_pinned != UCS_MEMUNITS_INF)) {
+        ucs_error("UCX_NPRDMA_MAX_PINNED: auto or a negative number is not a "
+                  "limit");
+        return UCS_ERR_INVALID_PARAM;
+    }
+
     if (!ucs_is_pow2(config->mem.region_size)) {
-        ucs_error("UCX_NPRDMA_REGION_SIZE: %zu is not a power of two",
+        ucs_error("UCX_NPRDMA_INJECT: region_size: %zu is not a power of two",
                   config->mem.region_size);
         return UCS_ERR_INVALID_PARAM;
     }
 
     if (config->rma.slice % NPRDMA_PAGE_SIZE) {
-        ucs_error("UCX_NPRDMA_SLICE: %zu is not a multiple of %lu",
+        ucs_error("UCX_NPRDMA_INJECT: slice: %zu is not a multiple of %lu",
                   config->rma.slice, NPRDMA_PAGE_SIZE);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -479,110 +547,122 @@ uct_nprdma_md_check_zcopy(const uct_nprdma_md_config_t *config)
     /* UCX parses "nan", which compares false with all numbers */
     if (!((config->mem.reclaim_rate >= 0) &&
           (config->mem.reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
-        ucs_error("UCX_NPRDMA_RECLAIM_RATE: %g is not in the range 0..%g",
-                  config->mem.reclaim_rate, UCT_NPRDMA_MAX_RECLAIM_RATE);
+        ucs_error("UCX_NPRDMA_INJECT: reclaim_rate: %g is not in the range "
+                  "0..%g", config->mem.reclaim_rate,
+                  UCT_NPRDMA_MAX_RECLAIM_RATE);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if ((config->cm.retry_interval > config->cm.retry_max) ||
+        (config->cm.retry_interval > config->cm.timeout)) {
+        ucs_error("UCX_NPRDMA_INJECT: cm_retry_interval: %g s is longer than "
+                  "cm_retry_max or UCX_NPRDMA_CM_TIMEOUT, %g s and %g s",
+                  config->cm.retry_interval, config->cm.retry_max,
+                  config->cm.timeout);
         return UCS_ERR_INVALID_PARAM;
     }
 
     return UCS_OK;
 }
 
-ucs_status_t uct_nprdma_md_check_config(const uct_nprdma_md_config_t *config)
+ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
 {
-    const uct_nprdma_config_number_t numbers[] = {
-        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
-        {"SVC_SLOTS", config->svc_slots, 1, 4096},
-        {"SVC_THREADS", config->svc_threads, 0, 64},
-        {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
-        {"SL", config->device.path.sl, 0, UCT_NPRDMA_MAX_SL},
-        {"TRAFFIC_CLASS", config->device.path.traffic_class, 0, UINT8_MAX},
-        {"BULK_SL", config->device.bulk_path.sl, 0, UCT_NPRDMA_MAX_SL},
-        {"BULK_TRAFFIC_CLASS", config->device.bulk_path.traffic_class, 0,
-         UINT8_MAX},
-        {"RETRY_COUNT", config->device.retry_count, 0, 7},
-        {"REGION_SIZE", config->mem.region_size, 2 * UCS_MBYTE, UCS_TBYTE},
-        {"REGION_CACHE", config->mem.region_cache, 0, UCS_TBYTE},
-        {"SLICE", config->rma.slice, UCT_NPRDMA_MIN_SLICE,
-         UCT_NPRDMA_MAX_SLICE},
-        {"SCAN_MAX", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
-        {"MAX_TRIES", config->rma.max_tries, 1, 1000},
-        {"STATE_CACHE", config->rma.state_cache, 0, UCS_GBYTE},
-        {"LAZY_UNMAP", config->mem.lazy_unmap,
-         (config->mem.lazy_unmap == 0) ? 0 : 2 * NPRDMA_LAZY_MIN,
-         NPRDMA_LAZY_MAX}
-    };
-    /* What verbs can represent */
-    const uct_nprdma_config_time_t times[]     = {
-        {"TIMEOUT", config->device.timeout, 1e-6, 8796},
-        {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536}
-    };
-    ucs_status_t status;
-
-    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
-                                     times, ucs_static_array_size(times));
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_md_check_pinned(config);
-    return (status == UCS_OK) ? uct_nprdma_md_check_zcopy(config) : status;
-}
-
-ucs_status_t
-uct_nprdma_iface_check_config(const uct_nprdma_iface_config_t *config)
-{
-    const uct_nprdma_config_number_t numbers[] = {
-        {"SEG_SIZE", config->seg_size, 1024, UCS_MBYTE},
-        {"TX_MAX_BUFS", config->tx_slots, 1, 65536},
-        {"TX_BUFS_GROW", config->tx_slots_min, 1, config->tx_slots},
-        {"RX_MAX_BUFS", config->rx_slots, 2, 16384},
-        {"RX_BUFS_GROW", config->rx_slots_min, 2, config->rx_slots},
-        {"TX_QUEUE_LEN", config->tx_queue_len, 2, 16384},
-        {"TX_CQ_LEN", config->tx_cq_len, 16, 1048576},
-        {"TX_MODERATION", config->tx_moderation, 1, 16384},
-        {"RX_MAX_BATCH", config->rx_max_batch, 1, UCT_NPRDMA_RX_MAX_BATCH},
-        {"SVC_QUEUE_LEN", config->svc_queue_len, 2, 16384},
-        {"MAX_INLINE", config->max_inline, UCT_NPRDMA_FIN_MAX,
-         UCT_NPRDMA_MAX_INLINE},
-        {"CM_WINDOW", config->cm.window, 1, 65536},
-        {"CM_RX_LEN", config->cm.rx_slots, 1, 16384},
-        {"CM_DROP", config->cm.inject.drop, 0, 99},
-        {"CM_DUP", config->cm.inject.dup, 0, 100},
-        {"CM_REORDER", config->cm.inject.reorder, 0, 100},
-        {"CM_FAIL", config->cm.inject.fail, 0, 100}
-    };
-    const uct_nprdma_config_time_t times[]     = {
-        {"CM_RETRY_INTERVAL", config->cm.retry_interval,
-         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC},
-        {"CM_RETRY_MAX", config->cm.retry_max, UCT_NPRDMA_MIN_TIMER,
-         UCT_NPRDMA_MAX_SEC},
-        {"CM_TIMEOUT", config->cm.timeout, UCT_NPRDMA_MIN_TIMER,
-         UCT_NPRDMA_MAX_SEC},
-        {"CM_PROBE_INTERVAL", config->cm.probe_interval,
-         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
-    };
     uct_nprdma_perf_t perf = {};
     ucs_status_t status;
 
-    status = uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
-                                     times, ucs_static_array_size(times));
-    if (status != UCS_OK) {
-        return status;
+    config->cm.window   = UCT_NPRDMA_CM_WINDOW;
+    config->cm.rx_slots = UCT_NPRDMA_CM_RX_SLOTS;
+    status              = uct_nprdma_config_set_paths(config);
+    if (status == UCS_OK) {
+        status = uct_nprdma_config_inject(config);
+    }
+    config->cm.inject.seed = (unsigned)config->mem.seed;
+    if (status == UCS_OK) {
+        status = uct_nprdma_md_check_numbers(config);
+    }
+    if (status == UCS_OK) {
+        status = uct_nprdma_md_check_others(config);
+    }
+    if (status == UCS_OK) {
+        status = uct_nprdma_perf_parse(config->iface.perf, &perf);
+    }
+    return (status != UCS_OK) ? status :
+           uct_nprdma_stats_check(config->iface.stats);
+}
+
+/* Variables that earlier versions had */
+typedef struct {
+    const char *name;
+    const char *instead;
+} uct_nprdma_config_removed_t;
+
+#define UCT_NPRDMA_REMOVED_AUTO    "nothing: it is chosen by itself"
+#define UCT_NPRDMA_REMOVED_SCHED   "UCX_NPRDMA_SCHED"
+#define UCT_NPRDMA_REMOVED_INJECT  "UCX_NPRDMA_INJECT, for tests"
+
+static const uct_nprdma_config_removed_t uct_nprdma_config_removed[] = {
+    {"ATOMIC_ORDER", "UCX_NPRDMA_ORDER"},
+    {"ZCOPY", "UCX_NPRDMA_MONITOR=copy"},
+    {"BULK_SL", "a second number of UCX_NPRDMA_SL"},
+    {"BULK_TRAFFIC_CLASS", "a second number of UCX_NPRDMA_TRAFFIC_CLASS"},
+    {"PRIO_MAX", UCT_NPRDMA_REMOVED_SCHED},
+    {"TX_QUOTA", UCT_NPRDMA_REMOVED_SCHED},
+    {"BUSY_SLICE", UCT_NPRDMA_REMOVED_SCHED},
+    {"WEIGHT", UCT_NPRDMA_REMOVED_SCHED},
+    {"BULK_QP", UCT_NPRDMA_REMOVED_SCHED},
+    {"MALLOC_KEEP", "GLIBC_TUNABLES, see nprdma(7)"},
+    {"LAZY_AGE", "UCX_NPRDMA_LAZY_UNMAP"},
+    {"LAZY_HUGE", "UCX_NPRDMA_LAZY_UNMAP"},
+    {"EARLY_PAGEIN", UCT_NPRDMA_REMOVED_AUTO},
+    {"PREREG", UCT_NPRDMA_REMOVED_AUTO},
+    {"UFFD", UCT_NPRDMA_REMOVED_AUTO},
+    {"SVC_SLOTS", UCT_NPRDMA_REMOVED_AUTO},
+    {"SVC_THREADS", UCT_NPRDMA_REMOVED_AUTO},
+    {"SVC_QUEUE_LEN", UCT_NPRDMA_REMOVED_AUTO},
+    {"REGION_SIZE", UCT_NPRDMA_REMOVED_AUTO},
+    {"REGION_CACHE", UCT_NPRDMA_REMOVED_AUTO},
+    {"SLICE", UCT_NPRDMA_REMOVED_AUTO},
+    {"SCAN_MAX", UCT_NPRDMA_REMOVED_AUTO},
+    {"MAX_TRIES", UCT_NPRDMA_REMOVED_AUTO},
+    {"STATE_CACHE", UCT_NPRDMA_REMOVED_AUTO},
+    {"TX_BUFS_GROW", UCT_NPRDMA_REMOVED_AUTO},
+    {"RX_BUFS_GROW", UCT_NPRDMA_REMOVED_AUTO},
+    {"TX_MODERATION", UCT_NPRDMA_REMOVED_AUTO},
+    {"RX_MAX_BATCH", UCT_NPRDMA_REMOVED_AUTO},
+    {"MAX_INLINE", UCT_NPRDMA_REMOVED_AUTO},
+    {"CM_RETRY_INTERVAL", UCT_NPRDMA_REMOVED_AUTO},
+    {"CM_RETRY_MAX", UCT_NPRDMA_REMOVED_AUTO},
+    {"CM_WINDOW", UCT_NPRDMA_REMOVED_AUTO},
+    {"CM_RX_LEN", UCT_NPRDMA_REMOVED_AUTO},
+    {"SELFCHECK", UCT_NPRDMA_REMOVED_INJECT},
+    {"RECLAIM", UCT_NPRDMA_REMOVED_INJECT},
+    {"RECLAIM_RATE", UCT_NPRDMA_REMOVED_INJECT},
+    {"SEED", UCT_NPRDMA_REMOVED_INJECT},
+    {"FAULT", UCT_NPRDMA_REMOVED_INJECT},
+    {"CM_DROP", UCT_NPRDMA_REMOVED_INJECT},
+    {"CM_DUP", UCT_NPRDMA_REMOVED_INJECT},
+    {"CM_REORDER", UCT_NPRDMA_REMOVED_INJECT},
+    {"CM_FAIL", UCT_NPRDMA_REMOVED_INJECT},
+    {"CM_SEED", UCT_NPRDMA_REMOVED_INJECT}
+};
+
+void uct_nprdma_config_tell_removed(void)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    const uct_nprdma_config_removed_t *removed, *end;
+    char name[64];
+
+    if (atomic_flag_test_and_set(&told)) {
+        return;
     }
 
-    status = uct_nprdma_perf_parse(config->perf, &perf);
-    if (status != UCS_OK) {
-        return status;
+    removed = uct_nprdma_config_removed;
+    end     = removed + ucs_static_array_size(uct_nprdma_config_removed);
+    for (; removed != end; ++removed) {
+        ucs_snprintf_zero(name, sizeof(name), "UCX_NPRDMA_%s", removed->name);
+        if (getenv(name) != NULL) {
+            ucs_warn("%s is no longer a variable, use %s", name,
+                     removed->instead);
+        }
     }
-
-    if ((config->cm.retry_interval > config->cm.retry_max) ||
-        (config->cm.retry_interval > config->cm.timeout)) {
-        ucs_error("UCX_NPRDMA_CM_RETRY_INTERVAL: %g s is longer than "
-                  "UCX_NPRDMA_CM_RETRY_MAX or UCX_NPRDMA_CM_TIMEOUT, %g s and "
-                  "%g s", config->cm.retry_interval, config->cm.retry_max,
-                  config->cm.timeout);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    return uct_nprdma_stats_check(config->stats);
 }

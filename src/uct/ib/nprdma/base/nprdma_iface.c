@@ -29,6 +29,10 @@
  * a size that is a multiple of the alignment are aligned, too */
 #define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
+/* Bounce buffers that a pool begins with if pinned memory is nearly used up */
+#define UCT_NPRDMA_TX_MIN_SLOTS  1
+#define UCT_NPRDMA_RX_MIN_SLOTS  2
+
 /* Seconds that closing an interface waits for last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
 
@@ -90,7 +94,7 @@ uct_nprdma_iface_init_rx(uct_nprdma_iface_t *iface,
     iface->rx.release_desc.cb      = uct_nprdma_iface_release_desc;
     status = uct_nprdma_bounce_init(&iface->rx.pool,
                                     uct_nprdma_net_dev(&iface->net), slot_size,
-                                    config->rx_slots, config->rx_slots_min,
+                                    config->rx_slots, UCT_NPRDMA_RX_MIN_SLOTS,
                                     "receiving");
     if (status == UCS_OK) {
         uct_nprdma_iface_init_rx_slots(iface);
@@ -139,17 +143,9 @@ static ucs_status_t uct_nprdma_iface_create_event_fd(uct_nprdma_iface_t *iface)
     return UCS_OK;
 }
 
-static ucs_status_t
-uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
-                            const uct_nprdma_iface_config_t *config)
+static void uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
+                                        const uct_nprdma_iface_config_t *config)
 {
-    ucs_status_t status;
-
-    status = uct_nprdma_iface_check_config(config);
-    if (status != UCS_OK) {
-        return status;
-    }
-
     iface->net.config.tx_queue_len   = config->tx_queue_len;
     iface->net.config.tx_moderation  = ucs_min(config->tx_moderation,
                                                config->tx_queue_len / 2);
@@ -163,7 +159,6 @@ uct_nprdma_iface_set_config(uct_nprdma_iface_t *iface,
                                                        1u));
     iface->config.rx_reserve         = ucs_max(config->rx_slots / 2, 2u);
     iface->config.rx_low             = ucs_max(config->rx_slots / 8, 2u);
-    return UCS_OK;
 }
 
 static void uct_nprdma_iface_cleanup_device(uct_nprdma_iface_t *iface)
@@ -196,7 +191,7 @@ uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
                                     uct_nprdma_net_dev(&iface->net),
                                     sizeof(uct_nprdma_am_hdr_t) +
                                     config->seg_size, config->tx_slots,
-                                    config->tx_slots_min, "sending");
+                                    UCT_NPRDMA_TX_MIN_SLOTS, "sending");
     if (status != UCS_OK) {
         goto err_queues;
     }
@@ -235,9 +230,7 @@ static void uct_nprdma_iface_left(uct_nprdma_fork_entry_t *entry)
 
 /* Start wire-up, the event descriptor, and other parts that use the
  * asynchronous context. After an error none is left. */
-static ucs_status_t
-uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
-                             const uct_nprdma_iface_config_t *config)
+static ucs_status_t uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface)
 {
     ucs_status_t status;
 
@@ -246,7 +239,7 @@ uct_nprdma_iface_init_wireup(uct_nprdma_iface_t *iface,
         return UCS_ERR_INVALID_PARAM;
     }
 
-    status = uct_nprdma_cm_init(&iface->net, &config->cm);
+    status = uct_nprdma_cm_init(&iface->net, &uct_nprdma_iface_md(iface)->cm);
     if (status != UCS_OK) {
         return status;
     }
@@ -378,12 +371,11 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
 {
-    const uct_nprdma_iface_config_t *config =
-            ucs_derived_of(tl_config, uct_nprdma_iface_config_t);
+    uct_nprdma_md_t *md                     = ucs_derived_of(tl_md,
+                                                             uct_nprdma_md_t);
+    const uct_nprdma_iface_config_t *config = &md->iface;
     ucs_status_t status;
-    uct_nprdma_md_t *md;
 
-    md = ucs_derived_of(tl_md, uct_nprdma_md_t);
     ucs_trace_func("iface=%p md=%p", self, md);
     status = uct_nprdma_iface_check_open(md, params);
     if (status != UCS_OK) {
@@ -395,11 +387,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                               md->tables->iface_internal, tl_md, worker, params,
                               tl_config);
 
-    status = uct_nprdma_iface_set_config(self, config);
-    if (status != UCS_OK) {
-        return status;
-    }
-
+    uct_nprdma_iface_set_config(self, config);
     self->serve_id    = UCS_CALLBACKQ_ID_NULL;
     self->stash.valid = 0;
     ucs_list_head_init(&self->net.rx.waiting);
@@ -409,18 +397,12 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         return status;
     }
 
-    self->stats_spec = ucs_strdup(config->stats, "nprdma_stats_spec");
-    if (self->stats_spec == NULL) {
-        ucs_error("failed to allocate the name of a file");
-        return UCS_ERR_NO_MEMORY;
-    }
-
     status = uct_nprdma_iface_init_device(self, config, params);
     if (status != UCS_OK) {
-        goto err_free_spec;
+        return status;
     }
 
-    status = uct_nprdma_iface_init_wireup(self, config);
+    status = uct_nprdma_iface_init_wireup(self);
     if (status != UCS_OK) {
         goto err_device;
     }
@@ -432,8 +414,6 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
 
 err_device:
     uct_nprdma_iface_cleanup_device(self);
-err_free_spec:
-    ucs_free(self->stats_spec);
     return status;
 }
 
@@ -490,10 +470,10 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->net.conns);
-    uct_nprdma_stats_dump(self->net.stats, &mem_stats, self->stats_spec,
+    uct_nprdma_stats_dump(self->net.stats, &mem_stats,
+                          uct_nprdma_iface_md(self)->iface.stats,
                           uct_nprdma_net_dev(&self->net)->name);
     uct_nprdma_summary_iface_closed(&self->summary, &mem_stats);
-    ucs_free(self->stats_spec);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }
 

@@ -91,7 +91,6 @@ typedef struct uct_nprdma_iface {
                                              * at once */
     } config;
     uct_nprdma_estimate_t   estimate;       /* performance that UCX is told */
-    char                    *stats_spec;    /* UCX_NPRDMA_STATS */
     uct_nprdma_summary_entry_t summary;
 } uct_nprdma_iface_t;
 

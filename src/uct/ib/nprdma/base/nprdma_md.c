@@ -13,7 +13,6 @@
 #include "uct/ib/nprdma/mem/nprdma_odp.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/rma/nprdma_sched.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
@@ -67,20 +66,24 @@ uct_nprdma_query_md_resources(uct_component_t *component,
     uct_md_config_t *config;
     ucs_status_t status;
 
-    if (uct_nprdma_config_check_env() != UCS_OK) {
-        goto out_empty;
-    }
+    uct_nprdma_config_tell_removed();
 
     /* The configuration decides which devices are usable */
     status = uct_md_config_read(component, NULL, NULL, &config);
     if (status != UCS_OK) {
-        /* The value is from a file, and UCX has logged which value it is */
+        /* UCX has logged which value it is */
         ucs_debug("the configuration of nprdma is invalid, it is not used");
         goto out_empty;
     }
 
+    /* A program that does not require nprdma goes on without it */
+    status    = uct_nprdma_md_complete_config((uct_nprdma_md_config_t*)config);
     emulation = ((uct_nprdma_md_config_t*)config)->emulation;
     uct_config_release(config);
+    if (status != UCS_OK) {
+        goto out_empty;
+    }
+
     uct_nprdma_device_foreach(emulation, uct_nprdma_list_md, &ctx);
     if (ctx.status != UCS_OK) {
         ucs_free(ctx.resources);
@@ -116,16 +119,10 @@ static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
     .populate_async = uct_nprdma_md_populate_async
 };
 
-/* Without the scheduler large operations are posted as far as the resources go,
- * on the queue pair of requests */
-static void uct_nprdma_md_set_sched(uct_nprdma_rma_config_t *config)
+static void uct_nprdma_md_free_strings(uct_nprdma_md_t *md)
 {
-    config->prio_max    = config->sched ? UCT_NPRDMA_PRIO_MAX : 0;
-    config->quota       = config->sched ? UCT_NPRDMA_SCHED_AUTO :
-                                          UCT_NPRDMA_SCHED_NO_QUOTA;
-    config->busy_slice  = config->sched ? UCT_NPRDMA_BUSY_SLICE :
-                                          UCT_NPRDMA_MAX_SLICE;
-    config->has_bulk_qp = config->sched;
+    ucs_free(md->iface.perf);
+    ucs_free(md->iface.stats);
 }
 
 /* After an error only the open device is left */
@@ -137,11 +134,19 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
     md->super.ops    = &uct_nprdma_md_mem_ops;
     md->super.config = config->mem;
     md->rma          = config->rma;
-    uct_nprdma_md_set_sched(&md->rma);
+    md->cm           = config->cm;
+    md->iface        = config->iface;
+    md->iface.perf   = ucs_strdup(config->iface.perf, "nprdma_perf");
+    md->iface.stats  = ucs_strdup(config->iface.stats, "nprdma_stats");
+    if ((md->iface.perf == NULL) || (md->iface.stats == NULL)) {
+        ucs_error("failed to allocate values of variables");
+        status = UCS_ERR_NO_MEMORY;
+        goto err_strings;
+    }
 
     status = uct_nprdma_tier_init(&md->super);
     if (status != UCS_OK) {
-        return status;
+        goto err_strings;
     }
 
     uct_nprdma_counters_set_mode(&md->super.super.counters, md->super.mode);
@@ -162,6 +167,8 @@ err_mem:
     uct_nprdma_mem_cleanup(&md->super);
 err_region:
     uct_nprdma_tier_cleanup(&md->super);
+err_strings:
+    uct_nprdma_md_free_strings(md);
     return status;
 }
 
@@ -170,8 +177,8 @@ uct_nprdma_md_open(uct_component_t *component,
                    const uct_nprdma_tables_t *tables, const char *md_name,
                    const uct_md_config_t *md_config, uct_md_h *md_p)
 {
-    const uct_nprdma_md_config_t *config =
-            ucs_derived_of(md_config, uct_nprdma_md_config_t);
+    uct_nprdma_md_config_t config = *ucs_derived_of(md_config,
+                                                    uct_nprdma_md_config_t);
     ucs_status_t status;
     uct_nprdma_md_t *md;
 
@@ -186,7 +193,7 @@ uct_nprdma_md_open(uct_component_t *component,
     md->super.super.super.ops       = tables->md;
     md->super.super.super.component = component;
     atomic_init(&md->refs, 1);
-    status = uct_nprdma_md_check_config(config);
+    status = uct_nprdma_md_complete_config(&config);
     if (status != UCS_OK) {
         goto err_free;
     }
@@ -197,15 +204,13 @@ uct_nprdma_md_open(uct_component_t *component,
     }
 
     status = uct_nprdma_device_open(&md->super.super, md_name,
-                                    config->emulation, &config->device);
+                                    config.emulation, &config.device);
     if (status != UCS_OK) {
         goto err_free;
     }
 
-    uct_nprdma_bounce_set_budget(config->max_pinned);
-    status = uct_nprdma_md_init(md, config);
-    /* UCX frees the string with its configuration */
-    md->super.config.fault_plan = NULL;
+    uct_nprdma_bounce_set_budget(config.max_pinned);
+    status = uct_nprdma_md_init(md, &config);
     if (status != UCS_OK) {
         goto err_close;
     }
@@ -231,6 +236,7 @@ static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
     uct_nprdma_mem_cleanup(&md->super);
     uct_nprdma_tier_cleanup(&md->super);
     uct_nprdma_device_close(&md->super.super);
+    uct_nprdma_md_free_strings(md);
     ucs_free(md);
 }
 

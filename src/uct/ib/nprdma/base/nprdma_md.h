@@ -27,6 +27,8 @@ typedef struct uct_nprdma_md {
     const uct_nprdma_tables_t *tables;
     uct_nprdma_service_t      *service;
     uct_nprdma_rma_config_t   rma;       /* configuration of operations */
+    uct_nprdma_cm_config_t    cm;        /* and of interfaces */
+    uct_nprdma_iface_config_t iface;     /* with own copies of strings */
     atomic_uint               refs;      /* open interfaces, plus 1 until it is
                                           * closed */
 } uct_nprdma_md_t;

@@ -19,26 +19,18 @@ struct uct_nprdma_mem_md;
  * that nprdma_mem and nprdma_region share.
  */
 
-/* UCX_NPRDMA_ZCOPY */
-typedef enum uct_nprdma_zcopy {
-    UCT_NPRDMA_ZCOPY_AUTO,      /* if device and monitor support it */
-    UCT_NPRDMA_ZCOPY_NO,        /* copy mode */
-    UCT_NPRDMA_ZCOPY_LAST
-} uct_nprdma_zcopy_t;
-
-
 /* UCX_NPRDMA_MONITOR */
 typedef enum uct_nprdma_monitor_kind {
     UCT_NPRDMA_MONITOR_AUTO,     /* the first of these that can be had */
     UCT_NPRDMA_MONITOR_KERNEL,   /* the kernel module */
     UCT_NPRDMA_MONITOR_ODP,      /* none: on-demand paging of the device */
     UCT_NPRDMA_MONITOR_EMULATED, /* the library; emulated RNIC only */
+    UCT_NPRDMA_MONITOR_COPY,     /* none: copy mode */
     UCT_NPRDMA_MONITOR_LAST
 } uct_nprdma_monitor_kind_t;
 
 
 typedef struct uct_nprdma_mem_config {
-    uct_nprdma_zcopy_t        zcopy;
     uct_nprdma_monitor_kind_t monitor;
     int                       selfcheck;    /* of windows of a real device */
     size_t                    region_size;  /* smallest region, bytes */
@@ -49,7 +41,7 @@ typedef struct uct_nprdma_mem_config {
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
     unsigned long             seed;         /* of all random numbers */
-    char                      *fault_plan;  /* valid during md_open */
+    char                      fault_plan[512]; /* for npemu; empty: none */
 } uct_nprdma_mem_config_t;
 
 

@@ -86,11 +86,11 @@ uct_nprdma_tier_kernel(const uct_nprdma_verbs_t *verbs)
 static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
 {
     if (*md->config.fault_plan != '\0') {
-        return "UCX_NPRDMA_FAULT is for the emulated one";
+        return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
     }
 
     if (md->config.reclaim == NPRDMA_RECLAIM_SAMPLED) {
-        return "UCX_NPRDMA_RECLAIM=sampled is for the emulated one";
+        return "UCX_NPRDMA_INJECT=reclaim:sampled is for the emulated one";
     }
 
     return uct_nprdma_tier_no_windows(md);
@@ -105,11 +105,11 @@ uct_nprdma_tier_emulated(const uct_nprdma_verbs_t *verbs)
 static const char *uct_nprdma_tier_no_odp(const uct_nprdma_mem_md_t *md)
 {
     if (*md->config.fault_plan != '\0') {
-        return "UCX_NPRDMA_FAULT is for the emulated one";
+        return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
     }
 
     if (md->config.reclaim != NPRDMA_RECLAIM_OFF) {
-        return "UCX_NPRDMA_RECLAIM is for memory monitors";
+        return "UCX_NPRDMA_INJECT=reclaim is for memory monitors";
     }
 
     return uct_nprdma_tier_no_rdma(md);
@@ -339,7 +339,7 @@ static ucs_status_t uct_nprdma_tier_set_fault_plan(uct_nprdma_mem_md_t *md)
     }
 
     if (md->super.verbs->set_fault_plan == NULL) {
-        ucs_error("UCX_NPRDMA_FAULT: %s of %s loses no pages on demand",
+        ucs_error("UCX_NPRDMA_INJECT: %s of %s loses no pages on demand",
                   md->super.name, md->super.verbs->name);
         return UCS_ERR_INVALID_PARAM;
     }
@@ -414,9 +414,9 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     md->odp         = NULL;
     md->mode        = "copy";
     md->region_time = 0;
-    if (md->config.zcopy == UCT_NPRDMA_ZCOPY_NO) {
+    if (md->config.monitor == UCT_NPRDMA_MONITOR_COPY) {
         ucs_snprintf_zero(result.why, sizeof(result.why),
-                          "UCX_NPRDMA_ZCOPY=no");
+                          "UCX_NPRDMA_MONITOR=copy");
     } else {
         status = uct_nprdma_tier_choose(md, &result);
         if (status == UCS_ERR_INVALID_PARAM) {

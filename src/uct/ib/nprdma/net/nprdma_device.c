@@ -236,13 +236,12 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
 }
 
 ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,
-                                          const char *prefix,
                                           const uct_nprdma_dev_addr_t *local)
 {
     if ((local->flags & UCT_NPRDMA_DEV_ADDR_ETH) &&
         (path->sl > UCT_NPRDMA_MAX_ETH_SL)) {
-        ucs_error("UCX_NPRDMA_%sSL: %u is not in the range 0..%u of a RoCE "
-                  "port", prefix, path->sl, UCT_NPRDMA_MAX_ETH_SL);
+        ucs_error("UCX_NPRDMA_SL: %u is not in the range 0..%u of a RoCE port",
+                  path->sl, UCT_NPRDMA_MAX_ETH_SL);
         return UCS_ERR_INVALID_PARAM;
     }
 

@@ -164,15 +164,13 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
 /**
  * Check whether packets can be marked in the network of a port.
  *
- * @param [in] path    Marks that a memory domain accepts.
- * @param [in] prefix  Of the variable that has them: "" or "BULK_".
- * @param [in] local   Address of the port.
+ * @param [in] path   Marks that a memory domain accepts.
+ * @param [in] local  Address of the port.
  *
  * @return UCS_OK; UCS_ERR_INVALID_PARAM with a logged reason if the service
  *         level is no priority of Ethernet.
  */
 ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,
-                                          const char *prefix,
                                           const uct_nprdma_dev_addr_t *local);
 
 /**

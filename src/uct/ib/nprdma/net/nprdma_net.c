@@ -99,11 +99,11 @@ ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
     status          = uct_nprdma_device_port_addr(dev, port_num,
                                                   &iface->dev_addr);
     if (status == UCS_OK) {
-        status = uct_nprdma_device_check_path(&dev->config.path, "",
+        status = uct_nprdma_device_check_path(&dev->config.path,
                                               &iface->dev_addr);
     }
     return (status != UCS_OK) ? status :
-           uct_nprdma_device_check_path(&dev->config.bulk_path, "BULK_",
+           uct_nprdma_device_check_path(&dev->config.bulk_path,
                                         &iface->dev_addr);
 }
 

@@ -6,6 +6,8 @@
 
 #include "nprdma_perf.h"
 
+#include "nprdma_items.h"
+
 #include <ucs/config/parser.h>
 #include <ucs/debug/log.h>
 #include <ucs/sys/compiler.h>
@@ -15,12 +17,6 @@
 #include <stddef.h>
 #include <string.h>
 #include <strings.h>
-
-/* Longest value of an item; ucs_config_sscanf_bw() cuts its unit */
-#define UCT_NPRDMA_PERF_MAX_VALUE  32
-
-/* Longest name of an item */
-#define UCT_NPRDMA_PERF_MAX_NAME   16
 
 /* Bytes of a packet besides payload. InfiniBand: local route header, base
  * transport header, two checksums. RoCEv2: preamble and gap, Ethernet, IPv4,
@@ -141,94 +137,48 @@ void uct_nprdma_perf_add_wire(uct_nprdma_perf_t *perf, double rate,
     perf->is_per_process = perf->is_per_process && !is_shared;
 }
 
-typedef struct {
-    const char *name;
-    size_t     offset;     /* in uct_nprdma_perf_t */
-    int        is_time;
-} uct_nprdma_perf_field_t;
+/* Values are at least as UCX needs them: it divides by bandwidths, and asserts
+ * that times are not negative. "nan" compares false with all numbers. */
+static int uct_nprdma_perf_read_time(const char *text, void *dest,
+                                     const void *arg)
+{
+    double *value = dest;
 
-#define UCT_NPRDMA_PERF_FIELD(_name, _is_time) \
-    {#_name, offsetof(uct_nprdma_perf_t, _name), _is_time}
+    return ucs_config_sscanf_time(text, value, NULL) && (*value >= 0) &&
+           (*value <= 1);
+}
 
-static const uct_nprdma_perf_field_t uct_nprdma_perf_fields[] = {
-    UCT_NPRDMA_PERF_FIELD(overhead, 1),
-    UCT_NPRDMA_PERF_FIELD(latency, 1),
-    UCT_NPRDMA_PERF_FIELD(rendezvous, 1),
-    UCT_NPRDMA_PERF_FIELD(bandwidth, 0),
-    UCT_NPRDMA_PERF_FIELD(am_bandwidth, 0),
-    UCT_NPRDMA_PERF_FIELD(lane_bandwidth, 0)
+static int uct_nprdma_perf_read_bw(const char *text, void *dest,
+                                   const void *arg)
+{
+    double *value = dest;
+
+    return ucs_config_sscanf_bw(text, value, NULL) && (*value >= 1e6) &&
+           (*value <= 1e13);
+}
+
+#define UCT_NPRDMA_PERF_FIELD(_name, _read, _help) \
+    { .name   = #_name, \
+      .offset = ucs_offsetof(uct_nprdma_perf_t, _name), \
+      .parser = { .read = _read, .help = ucs_config_help_generic, \
+                  .arg = _help } }
+#define UCT_NPRDMA_PERF_TIME(_name) \
+    UCT_NPRDMA_PERF_FIELD(_name, uct_nprdma_perf_read_time, "0s..1s")
+#define UCT_NPRDMA_PERF_BW(_name) \
+    UCT_NPRDMA_PERF_FIELD(_name, uct_nprdma_perf_read_bw, "1MBs..10000000MBs")
+
+static const ucs_config_field_t uct_nprdma_perf_fields[] = {
+    UCT_NPRDMA_PERF_TIME(overhead),
+    UCT_NPRDMA_PERF_TIME(latency),
+    UCT_NPRDMA_PERF_TIME(rendezvous),
+    UCT_NPRDMA_PERF_BW(bandwidth),
+    UCT_NPRDMA_PERF_BW(am_bandwidth),
+    UCT_NPRDMA_PERF_BW(lane_bandwidth),
+    {NULL}
 };
-
-/* At least as UCX needs them: it divides by bandwidths, and asserts that times
- * are not negative. "nan" compares false with all numbers. */
-static int uct_nprdma_perf_is_valid(int is_time, double value)
-{
-    return is_time ? ((value >= 0) && (value <= 1)) :
-                     ((value >= 1e6) && (value <= 1e13));
-}
-
-static ucs_status_t
-uct_nprdma_perf_parse_item(const char *item, uct_nprdma_perf_t *perf)
-{
-    char name[UCT_NPRDMA_PERF_MAX_NAME + 1], text[UCT_NPRDMA_PERF_MAX_VALUE];
-    const uct_nprdma_perf_field_t *field;
-    double value;
-    unsigned i;
-    int length;
-
-    length = 0;
-    if ((sscanf(item, "%16[^:]:%n", name, &length) < 1) || (length == 0) ||
-        (strlen(item + length) >= sizeof(text))) {
-        goto err_form;
-    }
-
-    ucs_strncpy_zero(text, item + length, sizeof(text));
-    for (i = 0; i < ucs_static_array_size(uct_nprdma_perf_fields); ++i) {
-        field = &uct_nprdma_perf_fields[i];
-        if (strcmp(field->name, name)) {
-            continue;
-        }
-
-        if (!(field->is_time ? ucs_config_sscanf_time(text, &value, NULL) :
-                               ucs_config_sscanf_bw(text, &value, NULL))) {
-            goto err_form;
-        }
-
-        if (!uct_nprdma_perf_is_valid(field->is_time, value)) {
-            ucs_error("UCX_NPRDMA_PERF: '%s' is not in the range %s", item,
-                      field->is_time ? "0s..1s" : "1e6..1e13 bytes/s");
-            return UCS_ERR_INVALID_PARAM;
-        }
-
-        *(double*)UCS_PTR_BYTE_OFFSET(perf, field->offset) = value;
-        return UCS_OK;
-    }
-
-err_form:
-    ucs_error("UCX_NPRDMA_PERF: '%.80s' is not NAME:VALUE with a name of "
-              "overhead, latency, rendezvous (times, 300ns), bandwidth, "
-              "am_bandwidth, lane_bandwidth (12000MBs)", item);
-    return UCS_ERR_INVALID_PARAM;
-}
 
 ucs_status_t uct_nprdma_perf_parse(const char *text, uct_nprdma_perf_t *perf)
 {
-    char item[UCT_NPRDMA_PERF_MAX_NAME + 1 + UCT_NPRDMA_PERF_MAX_VALUE];
-    size_t length;
-    ucs_status_t status;
-
-    if (!strcasecmp(text, UCS_VALUE_AUTO_STR)) {
-        return UCS_OK;
-    }
-
-    for (;;) {
-        length = strcspn(text, ",");
-        ucs_strncpy_zero(item, text, ucs_min(length + 1, sizeof(item)));
-        status = uct_nprdma_perf_parse_item(item, perf);
-        if ((status != UCS_OK) || (text[length] == '\0')) {
-            return status;
-        }
-
-        text += length + 1;
-    }
+    return !strcasecmp(text, UCS_VALUE_AUTO_STR) ? UCS_OK :
+           uct_nprdma_items_parse("PERF", text, uct_nprdma_perf_fields, perf);
 }

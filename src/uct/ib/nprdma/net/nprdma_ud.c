@@ -30,7 +30,7 @@
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
-/* Changes a key to an invalid one, for CM_FAIL */
+/* Changes a key to an invalid one, for cm_fail */
 #define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
 
 /* Maximum number of address handles kept: foreign packets could name any number

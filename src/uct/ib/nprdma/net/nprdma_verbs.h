@@ -96,7 +96,7 @@ typedef struct uct_nprdma_verbs {
      * hooks. NULL: the back end does it, because the device's DMA goes through
      * windows */
     void                (*drain)(struct ibv_context *context);
-    /* UCX_NPRDMA_FAULT: evict pages at random. NULL: not supported. Returns 0,
+    /* Plan of faults: evict pages at random. NULL: not supported. Returns 0,
      * or an errno value after a message about the error */
     int                 (*set_fault_plan)(struct ibv_context *context,
                                           const char *plan);

@@ -9,7 +9,7 @@
  * Optimistic operations: gets and large puts that the NIC executes, on the
  * assumption that all pages are present, and that are verified afterwards
  * (ARCHITECTURE 3). An operation is cut into slices. A slice is tried until it
- * is verified; after MAX_TRIES tries software copies it.
+ * is verified; after max_tries tries software copies it.
  *
  * This module has the operations; nprdma_op_slice has the steps of a slice.
  */

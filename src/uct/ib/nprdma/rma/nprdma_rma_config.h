@@ -9,7 +9,7 @@
 
 #include <stddef.h>
 
-/* Limits of UCX_NPRDMA_SLICE. Buffers for page states have the size for the
+/* Limits of a slice. Buffers for page states have the size for the
  * largest slice. */
 #define UCT_NPRDMA_MIN_SLICE  NPRDMA_PAGE_SIZE
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
