@@ -126,7 +126,7 @@ fetch_headers() {
 # Creates ./configure, if one of its sources is newer
 generate() {
     if [ -x "$top/configure" ] && [ -z "$(find "$top/configure.ac" \
-            "$top/config/m4" "$top/src" "$top/etc" "$top/doc" \
+            "$top/config/m4" "$top/src" "$top/npemu" "$top/etc" "$top/doc" \
             "$top/Makefile.am" \( -name '*.ac' -o -name '*.m4' -o \
             -name Makefile.am \) -newer "$top/configure" -print |
             grep -v '/lib*tool*\|/lt[a-z~]*\.m4')" ]; then

@@ -331,7 +331,7 @@ def compile_program(name, path, build):
                 f"-I{TOP}/include", *make_variable(build, "UCX_CPPFLAGS"),
                 *make_variable(build, "VERBS_CPPFLAGS"), source,
                 f"{build}/src/ucm/.libs/libnprdma_ucm.a",
-                f"{build}/src/npemu/.libs/libnpemu.a", "-Wl,--no-as-needed",
+                f"{build}/npemu/.libs/libnpemu.a", "-Wl,--no-as-needed",
                 *make_variable(build, "UCX_LIBS"), "-lpthread", "-ldl"]
     else:
         argv = ["cc", *COMPILE, "-o", path, source,

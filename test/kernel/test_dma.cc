@@ -31,7 +31,7 @@ constexpr int    warm    = 10;     /* that may bring states into the cache */
 /* Multiples of the regions' size */
 constexpr uint64_t local_place = remote_place + (64 << 20);
 
-/* Registers of 8 bytes: test/emlx5/firmware/emlx5_monitor.h */
+/* Registers of 8 bytes: emlx5/firmware/emlx5_monitor.h */
 enum {
     MAGIC_AT = 0,
     SENDS    = 0x100 / 8 + 4,

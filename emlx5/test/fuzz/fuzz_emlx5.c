@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* The emulated adapter (test/emlx5) as a hostile guest sees it: registers,
- * commands, work requests, and the memory that all of them are in. And as a
- * broken QEMU sees it: messages. */
+/* The emulated adapter as a hostile guest sees it: registers, commands, work
+ * requests, and the memory that all of them are in. And as a broken QEMU sees
+ * it: messages. */
 
 #include "fuzz.h"
 

@@ -3,7 +3,7 @@
 # NPEMU_SHIM: the library that shows npemu0 to verbs programs.
 # NPEMU_SHIM_PRELOAD: what LD_PRELOAD must hold for it.
 
-set(NPEMU_SHIM ${NPRDMA_BUILD}/src/npemu/.libs/libnpemu-verbs.so)
+set(NPEMU_SHIM ${NPRDMA_BUILD}/npemu/.libs/libnpemu-verbs.so)
 set(NPEMU_SHIM_PRELOAD ${NPEMU_SHIM})
 
 # The sanitizer's library must come first
