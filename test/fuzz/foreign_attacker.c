@@ -4,7 +4,7 @@
 
 #include "foreign_attacker.h"
 
-#include "npemu/npemu.h"
+#include "npemu.h"
 
 #include <errno.h>
 #include <stdio.h>

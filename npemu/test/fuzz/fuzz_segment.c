@@ -8,9 +8,9 @@
 
 #include "fuzz.h"
 
-#include "npemu/fabric/npemu_fabric.h"
-#include "npemu/base/npemu_log.h"
-#include "npemu/fabric/npemu_segment.h"
+#include "fabric/npemu_fabric.h"
+#include "base/npemu_log.h"
+#include "fabric/npemu_segment.h"
 
 #include <errno.h>
 #include <sched.h>

@@ -11,7 +11,7 @@
 
 #include "nprdma_assert.h"
 
-#include <npemu/npemu_iommu.h>
+#include <npemu_iommu.h>
 
 #include <errno.h>
 #include <pthread.h>

@@ -12,7 +12,7 @@
 #include <infiniband/verbs.h>
 
 extern "C" {
-#include <npemu/npemu_iommu.h>
+#include <npemu_iommu.h>
 }
 
 #include <gtest/gtest.h>

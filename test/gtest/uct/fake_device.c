@@ -8,8 +8,8 @@
 #include "uct/ib/nprdma/mem/nprdma_mrs.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
 
-#include <npemu/npemu.h>
-#include <npemu/npemu_iommu.h>
+#include <npemu.h>
+#include <npemu_iommu.h>
 
 #include <errno.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
 
 #include "page_table.h"
 
-#include "npemu/iommu/npemu_table.h"
+#include "iommu/npemu_table.h"
 
 #include <dirent.h>
 #include <stdio.h>

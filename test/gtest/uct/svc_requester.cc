@@ -3,7 +3,7 @@
 #include "svc_requester.h"
 
 extern "C" {
-#include "npemu/npemu.h"
+#include "npemu.h"
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 }
 

@@ -8,8 +8,8 @@
 
 #include "ucm/backend/nprdma_backend.h"
 
-#include <npemu/npemu.h>
-#include <npemu/npemu_iommu.h>
+#include <npemu.h>
+#include <npemu_iommu.h>
 #include <ucs/debug/log_def.h>
 #include <ucs/sys/compiler_def.h>
 
