@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdint.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -19,10 +20,17 @@
 /* The kernel's sets of signals are words of 64 bits */
 #define NPEMU_FILE_SIGNAL (1ull << (SIGXFSZ - 1))
 
-/* The signal is sent to the thread that writes, so blocking it there is
- * enough. */
+/* Signals of a thread between the two functions below. */
+typedef struct {
+    uint64_t mask;       /* signals that were blocked before */
+    int      is_pending; /* SIGXFSZ was pending before */
+} npemu_file_section_t;
+
+/* Between these a file that gets too large is an error and no signal. The
+ * signal is sent to the thread that writes, so blocking it there is enough.
+ * Memory hooks may call them: they make system calls directly. */
 NPEMU_HOOK
-void npemu_file_begin(npemu_file_section_t *section)
+static void npemu_file_begin(npemu_file_section_t *section)
 {
     const uint64_t set = NPEMU_FILE_SIGNAL;
     uint64_t pending   = 0;
@@ -35,7 +43,7 @@ void npemu_file_begin(npemu_file_section_t *section)
 }
 
 NPEMU_HOOK
-void npemu_file_end(const npemu_file_section_t *section)
+static void npemu_file_end(const npemu_file_section_t *section)
 {
     const struct timespec zero = {0};
     const uint64_t set         = NPEMU_FILE_SIGNAL;

@@ -12,24 +12,7 @@
 #define NPEMU_FILE_H
 
 #include <stddef.h>
-#include <stdint.h>
 #include <sys/types.h>
-
-/* Signals of a thread between @ref npemu_file_begin and _end. */
-typedef struct npemu_file_section {
-    uint64_t mask;       /* signals that were blocked before */
-    int      is_pending; /* SIGXFSZ was pending before */
-} npemu_file_section_t;
-
-/**
- * Until @ref npemu_file_end, which the same thread calls, a file that gets too
- * large is an error and no signal. Both make system calls directly, so memory
- * hooks may call them; errno is preserved.
- *
- * @param [out] section  For @ref npemu_file_end.
- */
-void npemu_file_begin(npemu_file_section_t *section);
-void npemu_file_end(const npemu_file_section_t *section);
 
 /** As write(2), but with EFBIG alone where the file may not be so large. */
 ssize_t npemu_file_write(int fd, const void *data, size_t length);

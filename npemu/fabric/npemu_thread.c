@@ -10,11 +10,10 @@
 #include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_peer.h"
 
-#include "nprdma_thread.h"
-
 #include <errno.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -171,6 +170,20 @@ static void *npemu_thread_main(void *arg)
     return NULL;
 }
 
+/* Signals that are sent to the process are for threads of the program, so all
+ * are blocked in this one. */
+static int npemu_thread_create(npemu_thread_start_t *start)
+{
+    sigset_t all, old;
+    int ret;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    ret = pthread_create(&start->proc->thread, NULL, npemu_thread_main, start);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    return ret;
+}
+
 int npemu_thread_start(npemu_proc_t *proc)
 {
     npemu_thread_start_t start = {.proc = proc};
@@ -187,7 +200,7 @@ int npemu_thread_start(npemu_proc_t *proc)
 
     pthread_mutex_init(&start.lock, NULL);
     pthread_cond_init(&start.cond, NULL);
-    ret = nprdma_thread_start(&proc->thread, npemu_thread_main, &start);
+    ret = npemu_thread_create(&start);
     if (ret != 0) {
         npemu_error("cannot start a thread: %s", strerror(ret));
     } else {

@@ -6,8 +6,6 @@
 
 #include "iommu/npemu_kernel.h"
 
-#include "nprdma_uapi.h"
-
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>

@@ -18,8 +18,6 @@
 #include "fabric/npemu_peer.h"
 #include "iommu/npemu_kernel.h"
 
-#include "nprdma_uapi.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

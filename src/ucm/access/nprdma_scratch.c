@@ -5,8 +5,7 @@
 #endif
 
 #include "nprdma_scratch.h"
-
-#include <npemu/base/npemu_file.h>
+#include "nprdma_file.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -56,7 +55,7 @@ static int nprdma_scratch_open(void)
     long base;
     int fd;
 
-    fd = npemu_file_create("nprdma-scratch", NPRDMA_SCRATCH_BYTES);
+    fd = nprdma_file_create("nprdma-scratch", NPRDMA_SCRATCH_BYTES);
     if (fd < 0) {
         return 0;
     }

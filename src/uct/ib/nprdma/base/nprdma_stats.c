@@ -6,7 +6,7 @@
 
 #include "nprdma_stats.h"
 
-#include <npemu/base/npemu_file.h>
+#include <ucm/access/nprdma_file.h>
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
@@ -58,7 +58,7 @@ static FILE *uct_nprdma_stats_open(const char *spec)
 
     ucs_fill_filename_template(spec + strlen(UCT_NPRDMA_STATS_FILE), path,
                                sizeof(path));
-    fd     = npemu_file_append(path, 0666);
+    fd     = nprdma_file_append(path, 0666);
     stream = (fd < 0) ? NULL : fdopen(fd, "a");
     if (stream == NULL) {
         ucs_error("UCX_NPRDMA_STATS: failed to open %s: %s", path,
@@ -75,7 +75,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device)
 {
-    npemu_file_section_t section;
+    nprdma_file_section_t section;
     FILE *stream;
     int ret;
 
@@ -89,7 +89,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     }
 
     /* A block is from one interface of one process, and blocks must not mix */
-    npemu_file_begin(&section);
+    nprdma_file_begin(&section);
     flockfile(stream);
     fprintf(stream, "# nprdma %s pid %d\n", device, getpid());
 #define UCT_NPRDMA_STAT_PRINT(_name) \
@@ -109,7 +109,7 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     if ((stream != stderr) && (stream != stdout)) {
         fclose(stream);
     }
-    npemu_file_end(&section);
+    nprdma_file_end(&section);
 }
 
 /*

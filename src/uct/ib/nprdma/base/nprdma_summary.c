@@ -9,7 +9,7 @@
 #include "run/nprdma_record.h"
 
 #include <nprdma_page_state.h>
-#include <npemu/base/npemu_file.h>
+#include <ucm/access/nprdma_file.h>
 
 #include <pthread.h>
 #include <stdio.h>
@@ -179,12 +179,12 @@ void uct_nprdma_summary_iface_closed(uct_nprdma_summary_entry_t *entry,
 static void uct_nprdma_summary_print(const nprdma_record_sums_t *sums)
 {
     const char *rank = nprdma_record_rank();
-    npemu_file_section_t section;
+    nprdma_file_section_t section;
     char line[512], host[256] = "";
 
     gethostname(host, sizeof(host) - 1);
     nprdma_record_line(sums, line, sizeof(line));
-    npemu_file_begin(&section);
+    nprdma_file_begin(&section);
     if (rank != NULL) {
         fprintf(stderr, "# nprdma rank %.20s (%s, pid %d): %s\n", rank, host,
                 (int)getpid(), line);
@@ -192,7 +192,7 @@ static void uct_nprdma_summary_print(const nprdma_record_sums_t *sums)
         fprintf(stderr, "# nprdma process %d (%s): %s\n", (int)getpid(), host,
                 line);
     }
-    npemu_file_end(&section);
+    nprdma_file_end(&section);
 }
 
 void uct_nprdma_summary_exit(void)

@@ -9,7 +9,7 @@
 #include "run/nprdma_record.h"
 
 #include <nprdma_page_state.h>
-#include <npemu/base/npemu_file.h>
+#include <ucm/access/nprdma_file.h>
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/compiler_def.h>
@@ -114,21 +114,21 @@ static int uct_nprdma_counters_owns_fd(const uct_nprdma_counters_t *counters)
 static int uct_nprdma_counters_file(void)
 {
     int fd = nprdma_record_file();
-    npemu_file_section_t section;
+    nprdma_file_section_t section;
     int ret;
 
     if (fd >= 0) {
         /* Without its memory, a later write to the page would be SIGBUS */
-        npemu_file_begin(&section);
+        nprdma_file_begin(&section);
         ret = fallocate(fd, 0, 0, NPRDMA_COUNTERS_SIZE);
-        npemu_file_end(&section);
+        nprdma_file_end(&section);
         if (ret == 0) {
             return fd;
         }
         close(fd);
     }
 
-    return npemu_file_create(NPRDMA_COUNTERS_FILE, NPRDMA_COUNTERS_SIZE);
+    return nprdma_file_create(NPRDMA_COUNTERS_FILE, NPRDMA_COUNTERS_SIZE);
 }
 
 static void uct_nprdma_counters_create(uct_nprdma_counters_t *counters,
