@@ -3,7 +3,7 @@
 /*
  * Regions of the kernel module. The kernel writes their page states. The NIC
  * obeys them like those of an emulated table, but does not write them, and the
- * kernel does not wait for the NIC. doc/npemu.md describes the consequences.
+ * kernel does not wait for the NIC. npemu/design.md describes the consequences.
  */
 
 #ifndef NPEMU_KERNEL_H
