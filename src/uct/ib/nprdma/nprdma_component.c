@@ -9,9 +9,11 @@
 #include "uct/ib/nprdma/base/nprdma_summary.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/net/nprdma_record.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/string.h>
 
 /*
  * The interface to UCX: the component, the transport, and the tables of their
@@ -150,8 +152,13 @@ static int uct_nprdma_is_loaded(void)
 
 UCS_F_CTOR static void uct_nprdma_load(void)
 {
+    char line[512];
+
+    uct_nprdma_record_init();
     if (!uct_nprdma_abi_is_compatible()) {
-        uct_nprdma_summary_refused();
+        ucs_snprintf_zero(line, sizeof(line), "reason %s\n",
+                          uct_nprdma_abi_reason());
+        uct_nprdma_record_write(UCT_NPRDMA_RECORD_REFUSED, line);
         return;
     }
 
@@ -165,6 +172,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
     uct_nprdma_summary_init();
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
+    uct_nprdma_record_write(UCT_NPRDMA_RECORD_LOADED, "");
     uct_nprdma_registered = 1;
 }
 

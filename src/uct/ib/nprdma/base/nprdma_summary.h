@@ -9,7 +9,7 @@
 
 /*
  * Sums of the counters of all interfaces and memory domains of the process: for
- * UCX_NPRDMA_STATS=summary, and for nprdma-run, which receives them when the
+ * UCX_NPRDMA_STATS=summary, and in part for nprdma-run, in the record when the
  * last memory domain is closed. Calls are safe in any thread. A child made by
  * fork() begins with zeros.
  */
@@ -23,10 +23,6 @@ typedef struct uct_nprdma_summary_entry {
 
 /** The component is loaded: called once, before all other functions. */
 void uct_nprdma_summary_init(void);
-
-
-/** The component cannot be used with the running UCX; tells nprdma-run. */
-void uct_nprdma_summary_refused(void);
 
 
 /** A memory domain is open. */

@@ -12,6 +12,7 @@
 #include <dlfcn.h>
 #include <elf.h>
 #include <link.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #ifdef ENABLE_STATS
@@ -20,6 +21,27 @@
 
 typedef void (*uct_nprdma_ucp_version_func_t)(unsigned *major, unsigned *minor,
                                               unsigned *release);
+
+/* What uct_nprdma_abi_reason() returns */
+static char uct_nprdma_abi_text[400];
+
+/* @return 0 */
+__attribute__((format(printf, 1, 2)))
+static int uct_nprdma_abi_refuse(const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(uct_nprdma_abi_text, sizeof(uct_nprdma_abi_text), format, args);
+    va_end(args);
+    ucs_error("%s", uct_nprdma_abi_text);
+    return 0;
+}
+
+const char *uct_nprdma_abi_reason(void)
+{
+    return uct_nprdma_abi_text;
+}
 
 /* @return Size of a symbol in the loaded library, or 0 if it is unknown. */
 static size_t uct_nprdma_abi_symbol_size(const char *name)
@@ -46,11 +68,11 @@ static int uct_nprdma_abi_check_size(const char *what, const char *symbol,
         return 1; /* unknown or equal */
     }
 
-    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
-              "used here: the %s has %zu bytes in the running libuct, %zu were "
-              "expected; rebuild nprdma for the installed UCX",
-              what, size, expected);
-    return 0;
+    return uct_nprdma_abi_refuse(
+            "nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
+            "used here: the %s has %zu bytes in the running libuct, %zu were "
+            "expected; rebuild nprdma for the installed UCX",
+            what, size, expected);
 }
 
 /* Only libucp has a version; a program that uses UCT alone does not load it */
@@ -72,10 +94,10 @@ static int uct_nprdma_abi_check_version(void)
         return 1;
     }
 
-    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
-              "used with UCX %u.%u.%u; rebuild nprdma for the installed UCX",
-              major, minor, release);
-    return 0;
+    return uct_nprdma_abi_refuse(
+            "nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
+            "used with UCX %u.%u.%u; rebuild nprdma for the installed UCX",
+            major, minor, release);
 }
 
 /* UCX's statistics add members to interfaces and endpoints, while the tables
@@ -86,10 +108,10 @@ static int uct_nprdma_abi_check_stats(void)
         return 1;
     }
 
-    ucs_error("nprdma was built for UCX " NPRDMA_UCX_VERSION " without "
-              "statistics and cannot be used here: the running libucs was "
-              "built with --enable-stats, which nprdma does not support");
-    return 0;
+    return uct_nprdma_abi_refuse(
+            "nprdma was built for UCX " NPRDMA_UCX_VERSION " without "
+            "statistics and cannot be used here: the running libucs was "
+            "built with --enable-stats, which nprdma does not support");
 }
 
 int uct_nprdma_abi_is_compatible(void)

@@ -12,4 +12,8 @@
  */
 int uct_nprdma_abi_is_compatible(void);
 
+
+/** @return That line. */
+const char *uct_nprdma_abi_reason(void);
+
 #endif

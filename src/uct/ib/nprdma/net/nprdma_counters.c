@@ -5,8 +5,8 @@
 #endif
 
 #include "nprdma_counters.h"
+#include "nprdma_record.h"
 #include "uct/ib/nprdma/net/nprdma_conn_types.h"
-#include "run/nprdma_record.h"
 
 #include <nprdma_page_state.h>
 #include <ucm/access/nprdma_file.h>
@@ -15,7 +15,6 @@
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/string.h>
 
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -110,33 +109,16 @@ static int uct_nprdma_counters_owns_fd(const uct_nprdma_counters_t *counters)
            S_ISREG(st.st_mode) && (st.st_ino == counters->inode);
 }
 
-/* @return A file of nprdma-run, else one in memory; -1 with errno */
-static int uct_nprdma_counters_file(void)
-{
-    int fd = nprdma_record_file();
-    nprdma_file_section_t section;
-    int ret;
-
-    if (fd >= 0) {
-        /* Without its memory, a later write to the page would be SIGBUS */
-        nprdma_file_begin(&section);
-        ret = fallocate(fd, 0, 0, NPRDMA_COUNTERS_SIZE);
-        nprdma_file_end(&section);
-        if (ret == 0) {
-            return fd;
-        }
-        close(fd);
-    }
-
-    return nprdma_file_create(NPRDMA_COUNTERS_FILE, NPRDMA_COUNTERS_SIZE);
-}
-
 static void uct_nprdma_counters_create(uct_nprdma_counters_t *counters,
                                        const char *device)
 {
     struct stat st;
 
-    counters->fd = uct_nprdma_counters_file();
+    counters->fd = uct_nprdma_record_page();
+    if (counters->fd < 0) {
+        counters->fd = npemu_file_create(NPRDMA_COUNTERS_FILE,
+                                         NPRDMA_COUNTERS_SIZE);
+    }
     if ((counters->fd < 0) || (fstat(counters->fd, &st) < 0)) {
         ucs_debug("%s: nprdma-top will not see this process: %m", device);
         return;

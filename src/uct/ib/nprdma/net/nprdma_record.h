@@ -1,0 +1,55 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * What a process leaves for nprdma-run, in the directory that NPRDMA_RUN names:
+ * one record, a text file of lines "KEY VALUE", and its pages of counters
+ * (nprdma_counters.h). The script reads them when its command has ended,
+ * however the process ended. Errors are ignored, because the job matters more
+ * than its statistics. Without NPRDMA_RUN nothing here makes a system call, and
+ * programs with the rights of two users ignore it.
+ */
+
+#ifndef UCT_NPRDMA_RECORD_H_
+#define UCT_NPRDMA_RECORD_H_
+
+/* First and last line of a record, without the newlines */
+#define UCT_NPRDMA_RECORD_BEGIN    "nprdma record 1"
+#define UCT_NPRDMA_RECORD_END      "end"
+
+/* Values of the key "state" */
+#define UCT_NPRDMA_RECORD_REFUSED  "refused" /* The component does not load */
+#define UCT_NPRDMA_RECORD_LOADED   "loaded"
+#define UCT_NPRDMA_RECORD_OPENED   "opened"  /* The first interface is open */
+#define UCT_NPRDMA_RECORD_CLOSED   "closed"  /* No memory domain is open */
+
+/* Longest record, in bytes */
+#define UCT_NPRDMA_RECORD_MAX      4096
+
+
+/** Choose the names of the files: called once, before the other functions. */
+void uct_nprdma_record_init(void);
+
+
+/**
+ * Write the record of this process in place of the one before. It has the state
+ * of the process, its rank and its job. Preserves errno.
+ *
+ * @param [in] state  UCT_NPRDMA_RECORD_xx.
+ * @param [in] lines  Further lines "KEY VALUE", each with its newline.
+ */
+void uct_nprdma_record_write(const char *state, const char *lines);
+
+
+/**
+ * Make a file for a page of counters, filled with zeros: without its memory, a
+ * write to the page would be SIGBUS later.
+ *
+ * @return Descriptor, which the caller closes, or -1.
+ */
+int uct_nprdma_record_page(void);
+
+
+/** @return Rank of this process in its job as text, or NULL. */
+const char *uct_nprdma_record_rank(void);
+
+#endif
