@@ -17,10 +17,10 @@
  * Counters of one interface. They are plain integers, because only one thread
  * writes each of them: progress, or for cm_xx the async handler under its lock.
  * All of them only increase, except cm_responders, the present number of
- * responders. longest_xx_us is the longest wait of an operation by the kind of
- * wait (nprdma_longest.h).
+ * responders. longest_us is the longest wait of an operation
+ * (nprdma_longest.h).
  */
-#define UCT_NPRDMA_FOREACH_COUNT(_macro) \
+#define UCT_NPRDMA_FOREACH_STAT(_macro) \
     _macro(am_short_tx)         \
     _macro(am_bcopy_tx)         \
     _macro(am_zcopy_tx)         \
@@ -82,24 +82,8 @@
     _macro(cm_accepted)         \
     _macro(cm_responders)       \
     _macro(cm_probes)           \
-    _macro(cm_injected)
-
-#define UCT_NPRDMA_FOREACH_LONGEST(_macro) \
-    _macro(longest_us)          \
-    _macro(longest_connecting_us) \
-    _macro(longest_credits_us)  \
-    _macro(longest_fence_us)    \
-    _macro(longest_send_us)     \
-    _macro(longest_reply_us)    \
-    _macro(longest_populate_us) \
-    _macro(longest_copy_us)     \
-    _macro(longest_transfer_us) \
-    _macro(longest_verification_us) \
-    _macro(longest_held_us)
-
-#define UCT_NPRDMA_FOREACH_STAT(_macro) \
-    UCT_NPRDMA_FOREACH_COUNT(_macro) \
-    UCT_NPRDMA_FOREACH_LONGEST(_macro)
+    _macro(cm_injected)         \
+    _macro(longest_us)
 
 typedef struct uct_nprdma_stats {
 #define UCT_NPRDMA_STAT_FIELD(_name) uint64_t _name;

@@ -11,8 +11,6 @@
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
-#include <stddef.h>
-
 /* Seconds after which a wait is reported; again each time it has doubled */
 #define UCT_NPRDMA_LONGEST_REPORT  30.0
 
@@ -20,24 +18,11 @@
 #define UCT_NPRDMA_LONGEST_SHARE  100
 
 
-static const struct {
-    size_t     counter; /* In uct_nprdma_stats_t */
-    const char *text;
-} uct_nprdma_waits[UCT_NPRDMA_WAIT_LAST] = {
-#define UCT_NPRDMA_WAIT_ENTRY(_name, _text) \
-    [UCT_NPRDMA_WAIT_##_name] = { \
-        offsetof(uct_nprdma_stats_t, longest_##_name##_us), _text \
-    },
+static const char *uct_nprdma_waits[UCT_NPRDMA_WAIT_LAST] = {
+#define UCT_NPRDMA_WAIT_ENTRY(_name, _text) [UCT_NPRDMA_WAIT_##_name] = _text,
     UCT_NPRDMA_FOREACH_WAIT(UCT_NPRDMA_WAIT_ENTRY)
 #undef UCT_NPRDMA_WAIT_ENTRY
 };
-
-static void uct_nprdma_longest_count(uint64_t *counter, uint64_t us)
-{
-    if (us > *counter) {
-        *counter = us;
-    }
-}
 
 /* These waits are usual, because a peer's program may compute for any time
  * without a receive. The peer's device, wire-up and service have no reason to
@@ -62,7 +47,7 @@ uct_nprdma_longest_report(const uct_nprdma_rma_ep_t *ep,
         ucs_log(uct_nprdma_longest_is_usual(longest->state) ?
                         UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_WARN,
                 "endpoint %p: an operation has waited %.0f s, now for %s", ep,
-                seconds, uct_nprdma_waits[longest->state].text);
+                seconds, uct_nprdma_waits[longest->state]);
     }
 }
 
@@ -84,30 +69,23 @@ uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_wait_for_t state, int is_done,
                           uint64_t started)
 {
+    uint64_t *counter = &iface->net.stats->longest_us;
+    int is_new        = (longest->state == UCT_NPRDMA_WAIT_nothing) || is_done;
+
+    longest->state = state;
     if (state == UCT_NPRDMA_WAIT_nothing) {
-        longest->state = state;
         return;
     }
 
-    if ((longest->state == UCT_NPRDMA_WAIT_nothing) || is_done) {
+    if (is_new) {
         longest->mark        = started;
-        longest->since       = longest->state_since = now;
-        longest->state       = state;
+        longest->since       = now;
         longest->num_reports = 0;
         return;
     }
 
-    if (longest->state != state) {
-        longest->state       = state;
-        longest->state_since = now;
-    }
-
-    uct_nprdma_longest_count(&iface->net.stats->longest_us,
-                             ucs_time_to_usec(now - longest->since));
-    uct_nprdma_longest_count(UCS_PTR_BYTE_OFFSET(
-                                     iface->net.stats,
-                                     uct_nprdma_waits[state].counter),
-                             ucs_time_to_usec(now - longest->state_since));
+    *counter = ucs_max(*counter,
+                       (uint64_t)ucs_time_to_usec(now - longest->since));
     uct_nprdma_longest_report(ep, longest, now);
 }
 

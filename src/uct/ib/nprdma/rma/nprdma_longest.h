@@ -15,9 +15,7 @@
  * little more.
  */
 
-/*
- * Reasons of waits: names of counters (longest_xx_us), and text for the log.
- */
+/* Reasons of waits, with their text for the log */
 #define UCT_NPRDMA_FOREACH_WAIT(_macro) \
     _macro(connecting, "the connection to be set up") \
     _macro(credits, "a free entry of a send queue, buffer or reply slot") \

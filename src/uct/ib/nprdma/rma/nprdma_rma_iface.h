@@ -21,9 +21,9 @@ struct uct_nprdma_rma_res;
 
 /* One kind of wait of an endpoint; see nprdma_longest.h */
 typedef struct uct_nprdma_longest {
-    uint64_t   mark;  /* Last operation that had started at the first scan */
-    ucs_time_t since; /* Time of that scan */
-    ucs_time_t state_since;
+    uint64_t   mark;        /* Last operation that had started at the first
+                             * scan */
+    ucs_time_t since;       /* Time of that scan */
     uint8_t    state;       /* uct_nprdma_wait_for_t */
     uint8_t    num_reports; /* Number of log messages */
 } uct_nprdma_longest_t;
