@@ -119,7 +119,6 @@ static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
 
     monitor->params.detach(monitor->params.arg, &region->super);
     backend->query(region->backend_priv, &stats);
-    nprdma_monitor_count(&monitor->count.pages_lost, stats.pages_lost);
     nprdma_monitor_count(&monitor->count.kernel_events, stats.events);
     nprdma_monitor_count(&monitor->count.kernel_invalidated, stats.invalidated);
     atomic_fetch_sub(&monitor->state_bytes,
@@ -661,7 +660,6 @@ static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
     nprdma_region_unlock(region);
 
     sum->monitor->params.backend->query(region->backend_priv, &stats);
-    sum->backend.pages_lost  += stats.pages_lost;
     sum->backend.events      += stats.events;
     sum->backend.invalidated += stats.invalidated;
 }
@@ -696,8 +694,6 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                            nprdma_monitor_sum, &sum);
     stats->regions       = nprdma_regions_count(&monitor->regions);
-    stats->pages_lost    = atomic_load(&count->pages_lost) +
-                           sum.backend.pages_lost;
     stats->kernel_events = atomic_load(&count->kernel_events) +
                            sum.backend.events;
     stats->kernel_invalidated = atomic_load(&count->kernel_invalidated) +

@@ -37,8 +37,7 @@ typedef struct nprdma_monitor_counters {
     _Atomic uint64_t reclaimed;
     _Atomic uint64_t events;
     _Atomic uint64_t drains;
-    _Atomic uint64_t pages_lost; /* From here on: of dropped regions */
-    _Atomic uint64_t kernel_events;
+    _Atomic uint64_t kernel_events; /* From here on: of dropped regions */
     _Atomic uint64_t kernel_invalidated;
 } nprdma_monitor_counters_t;
 

@@ -138,8 +138,6 @@ typedef struct nprdma_monitor_stats {
     uint64_t reclaimed;     /* Of these by the reclaimer */
     uint64_t events;        /* Memory events that took pages away */
     uint64_t drains;        /* Waits for the NIC */
-    uint64_t pages_lost;    /* Pages that were gone without an event when the
-                             * NIC accessed them */
     uint64_t kernel_events; /* Notifications that the kernel module received */
     uint64_t kernel_invalidated; /* Pages that it invalidated for these */
     nprdma_lazy_stats_t lazy;    /* Of the process */

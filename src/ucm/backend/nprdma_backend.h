@@ -54,8 +54,6 @@ typedef enum nprdma_invalidate_step {
 
 
 typedef struct nprdma_backend_stats {
-    uint64_t pages_lost;  /* Pages that were gone without an event when the NIC
-                           * accessed them */
     uint64_t events;      /* Notifications of the kernel's memory management */
     uint64_t invalidated; /* Pages that lost a bit for these */
 } nprdma_backend_stats_t;

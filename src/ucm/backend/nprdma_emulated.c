@@ -311,10 +311,6 @@ static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
 
 static void nprdma_emulated_query(void *priv, nprdma_backend_stats_t *stats)
 {
-    npemu_iommu_stats_t iommu;
-
-    npemu_iommu_query(priv, &iommu);
-    stats->pages_lost  = iommu.efault;
     stats->events      = 0;
     stats->invalidated = 0;
 }

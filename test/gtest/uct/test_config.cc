@@ -324,8 +324,8 @@ TEST(test_config, counters)
     for (auto wanted : {"put", "get", "atomic", "nic_hits", "suspect_lines",
                         "false_suspects", "redone_slices", "assist_populate",
                         "assist_small", "assist_fetch", "assist_store",
-                        "populate_us", "pages_populate_us", "regions",
-                        "state_bytes", "pinned_bytes"}) {
+                        "populate_us", "regions", "state_bytes",
+                        "pinned_bytes"}) {
         EXPECT_EQ(1, std::count(written.begin(), written.end(), wanted))
                 << wanted;
     }

@@ -170,7 +170,7 @@ TEST_F(test_counters, same_values_as_the_virtual_file_system)
     m_a->wait([&]() { return comp.done; });
     m_a->flush(m_ab);
     for (const char *name : {"put", "put_bytes", "nic_put", "nic_slices",
-                             "eps_created", "cm_connected"}) {
+                             "cm_connected"}) {
         EXPECT_EQ(m_a->counter(name) + m_b->counter(name),
                   sum("interface", name)) << name;
     }

@@ -115,7 +115,6 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
 
     ucs_arbiter_group_init(&self->net.arb_group);
     ucs_list_add_tail(&iface->net.eps, &self->net.list);
-    ++iface->net.stats->eps_created;
     return UCS_OK;
 }
 
@@ -229,7 +228,6 @@ void uct_nprdma_ep_destroy(uct_ep_h tl_ep)
         return;
     }
 
-    ++iface->net.stats->eps_destroyed;
     ep->net.blocked |= UCT_NPRDMA_EP_DESTROYED;
     uct_nprdma_ep_pending_purge(tl_ep, uct_nprdma_ep_purge_unexpected, ep);
     if (!uct_nprdma_rma_is_idle(&ep->rma)) {
@@ -308,7 +306,6 @@ ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
     ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
     uct_pending_req_arb_group_push(&ep->net.arb_group, req);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
-    ++iface->net.stats->pending;
     UCT_TL_EP_STAT_PEND(&ep->net.super);
     return UCS_OK;
 }
@@ -532,7 +529,6 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
     rma_busy = !uct_nprdma_rma_is_idle(&ep->rma) ||
                uct_nprdma_rma_has_error(&ep->rma);
     if (!am_busy && !rma_busy) {
-        ++iface->net.stats->flush;
         UCT_TL_EP_STAT_FLUSH(&ep->net.super);
         return UCS_OK;
     }
@@ -565,7 +561,6 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
                                                uct_nprdma_iface_t);
 
     ucs_trace_func("ep=%p", ep);
-    ++iface->net.stats->fence;
     UCT_TL_EP_STAT_FENCE(&ep->net.super);
 
     /* The service executes requests in order, and the AM connection keeps the

@@ -147,7 +147,6 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
      * otherwise it has to copy */
     if (ucs_unlikely((iface->rx.posted + iface->rx.pool.num_free) <
                      iface->config.rx_reserve)) {
-        ++iface->net.stats->am_rx_copied;
         flags = 0;
     }
 

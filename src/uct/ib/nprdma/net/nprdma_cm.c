@@ -168,7 +168,6 @@ static void uct_nprdma_cm_handle_rep(uct_nprdma_net_iface_t *iface,
     }
 
     if (conn->established) {
-        ++iface->stats->cm_duplicates;
         uct_nprdma_cm_answer_rep(iface, packet, UCT_NPRDMA_CM_RTU);
         return;
     }
@@ -222,7 +221,6 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
 
     uct_nprdma_trace_packet(uct_nprdma_cm_dump, data, length,
                             "iface %p: RX:", iface);
-    ++iface->stats->cm_rx;
     result = uct_nprdma_cm_parse(data, length, &packet);
     if (result != UCT_NPRDMA_CM_PARSE_OK) {
         ++iface->stats->cm_malformed;

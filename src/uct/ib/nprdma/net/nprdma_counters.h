@@ -27,13 +27,9 @@
     _macro(am_bytes_tx)         \
     _macro(am_rx)               \
     _macro(am_bytes_rx)         \
-    _macro(am_rx_copied)        \
     _macro(am_rx_malformed)     \
     _macro(am_rx_waited)        \
     _macro(no_resource)         \
-    _macro(pending)             \
-    _macro(flush)               \
-    _macro(fence)               \
     _macro(put)                 \
     _macro(put_bytes)           \
     _macro(get)                 \
@@ -41,7 +37,6 @@
     _macro(atomic)              \
     _macro(svc_requests)        \
     _macro(svc_replies)         \
-    _macro(svc_errors)          \
     _macro(svc_probes)          \
     _macro(held_overlaps)       \
     _macro(held_atomics)        \
@@ -65,15 +60,10 @@
     _macro(populate_us)         \
     _macro(copy_us)             \
     _macro(local_populate)      \
-    _macro(eps_created)         \
-    _macro(eps_destroyed)       \
     _macro(eps_failed)          \
     _macro(bulk_eps)            \
     _macro(bulk_refused)        \
-    _macro(cm_tx)               \
-    _macro(cm_rx)               \
     _macro(cm_retransmits)      \
-    _macro(cm_duplicates)       \
     _macro(cm_stale)            \
     _macro(cm_malformed)        \
     _macro(cm_failed)           \
@@ -82,7 +72,6 @@
     _macro(cm_accepted)         \
     _macro(cm_responders)       \
     _macro(cm_probes)           \
-    _macro(cm_injected)         \
     _macro(longest_us)
 
 typedef struct uct_nprdma_stats {
@@ -101,23 +90,17 @@ typedef struct uct_nprdma_stats {
     _macro(registered_bytes)      \
     _macro(registered_peak)       \
     _macro(regions)               \
-    _macro(idle_regions)          \
     _macro(state_bytes)           \
     _macro(odp_regions)           \
     _macro(regions_created)       \
-    _macro(regions_dropped)       \
     _macro(odp_regions_created)   \
     _macro(pages_populated)       \
-    _macro(pages_populate_us)     \
     _macro(populate_faults)       \
-    _macro(pages_invalidated)     \
     _macro(pages_revoked)         \
     _macro(pages_reclaimed)       \
-    _macro(pages_lost)            \
     _macro(memory_events)         \
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
-    _macro(drains)                \
     _macro(lazy_bytes)            \
     _macro(lazy_kept)             \
     _macro(lazy_reused)           \

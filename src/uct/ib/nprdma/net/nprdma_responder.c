@@ -345,7 +345,6 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                                         UCT_NPRDMA_CM_REASON_NO_RES);
             return;
         }
-        ++iface->stats->cm_duplicates;
     } else {
         status = uct_nprdma_responder_create(iface, packet, &resp);
         if (status == UCS_ERR_NO_RESOURCE) {

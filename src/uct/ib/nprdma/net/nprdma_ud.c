@@ -131,11 +131,7 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_net_iface_t *iface,
 /* True in the given percentage of cases */
 static int uct_nprdma_ud_inject(uct_nprdma_net_iface_t *iface, unsigned percent)
 {
-    if (((unsigned)rand_r(&iface->cm.rand_state) % 100) >= percent) {
-        return 0;
-    }
-    ++iface->stats->cm_injected;
-    return 1;
+    return ((unsigned)rand_r(&iface->cm.rand_state) % 100) < percent;
 }
 
 static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
@@ -186,7 +182,6 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
     uct_nprdma_trace_packet(uct_nprdma_cm_dump, packet, sizeof(*packet),
                             "iface %p: TX to 0x%x:", iface, ud_qpn);
     ++iface->cm.tx_posted;
-    ++iface->stats->cm_tx;
 }
 
 void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,

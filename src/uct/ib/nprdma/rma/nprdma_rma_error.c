@@ -73,7 +73,6 @@ void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
     int is_recent = recent->sn == failed_sn;
 
     if (wait->failed != UCS_OK) {
-        ++iface->net.stats->svc_errors;
         uct_nprdma_rma_report(iface, rma,
                               is_recent ? "put or atomic" :
                                         "one of many puts and atomics",
@@ -81,12 +80,9 @@ void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                             is_recent ? recent->length : 0, wait->failed);
     }
 
-    if (status != UCS_OK) {
-        ++iface->net.stats->svc_errors;
-        if (!uct_nprdma_rma_kind_is_of_slice(wait->kind)) {
-            uct_nprdma_rma_report(iface, rma,
-                                  uct_nprdma_svc_type_info(wait->type)->name,
-                                  wait->address, wait->size, status);
-        }
+    if ((status != UCS_OK) && !uct_nprdma_rma_kind_is_of_slice(wait->kind)) {
+        uct_nprdma_rma_report(iface, rma,
+                              uct_nprdma_svc_type_info(wait->type)->name,
+                              wait->address, wait->size, status);
     }
 }
