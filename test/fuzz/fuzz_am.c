@@ -4,7 +4,6 @@
 
 #include "fuzz.h"
 
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -8,7 +8,6 @@
 
 #include "fuzz.h"
 
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 static void fuzz_check_accepted(const void *data, size_t size,

@@ -5,7 +5,6 @@
 #include "fuzz.h"
 
 #include "ucm/regions/nprdma_reg.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 
 static void fuzz_key_good(const uct_nprdma_rkey_t *rkey, const void *data)

@@ -11,7 +11,6 @@
 #include "ucm/access/nprdma_access.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/service/nprdma_svc_exec.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */

@@ -218,7 +218,7 @@ TEST_F(test_trace, every_kind_of_line)
     }
 
     for (const char *text : {
-             "cm REQ(1)", "cm REP(2)", "cm RTU(3)", "dev version",
+             "cm REQ(0x1)", "cm REP(0x2)", "cm RTU(0x3)", "dev version",
              "iface version", "packed key version", "TX: AM_SHORT am_id 5 len "
              "16 tracer 5/16", "TX: AM_BCOPY am_id 5 len 100 tracer 5/100",
              "TX: AM_ZCOPY am_id 5 len 200 tracer 5/200",
@@ -272,7 +272,7 @@ protected:
         }
         /* A libucs that has the level aligns what follows its name */
         for (const char *text : {"DATA +iface", "REQ +ep", "FUNC +uct_",
-                                 "cm REQ\\(1\\)", "nprdma_op_slice\\.c",
+                                 "cm REQ\\(0x1\\)", "nprdma_op_slice\\.c",
                                  "verified at try"}) {
             EXPECT_TRUE(std::regex_search(out, std::regex(text))) << text;
         }

@@ -15,7 +15,7 @@
 /**
  * Write a line at level trace_data with the text of a packet.
  *
- * @param [in] _dump    Function of the format, see uct_nprdma_dump_func_t.
+ * @param [in] _dump    Format (nprdma_dump.h).
  * @param [in] _packet  First byte of the packet.
  * @param [in] _length  Length in bytes.
  * @param [in] _format  Format of the text before the packet, with its arguments
@@ -26,7 +26,8 @@
         if (ucs_log_is_enabled(UCS_LOG_LEVEL_TRACE_DATA)) { \
             char _text[UCT_NPRDMA_DUMP_MAX]; \
             ucs_trace_data(_format " %s", ## __VA_ARGS__, \
-                           (_dump)(_text, sizeof(_text), _packet, _length)); \
+                           uct_nprdma_dump(_dump, _text, sizeof(_text), \
+                                           _packet, _length)); \
         } \
     } while (0)
 
