@@ -116,7 +116,7 @@ static void uct_nprdma_counters_create(uct_nprdma_counters_t *counters,
 
     counters->fd = uct_nprdma_record_page();
     if (counters->fd < 0) {
-        counters->fd = npemu_file_create(NPRDMA_COUNTERS_FILE,
+        counters->fd = nprdma_file_create(NPRDMA_COUNTERS_FILE,
                                          NPRDMA_COUNTERS_SIZE);
     }
     if ((counters->fd < 0) || (fstat(counters->fd, &st) < 0)) {

@@ -6,7 +6,7 @@
 
 #include "nprdma_record.h"
 
-#include <npemu/base/npemu_file.h>
+#include <ucm/access/nprdma_file.h>
 #include <nprdma_counters_page.h>
 
 #include <errno.h>
@@ -152,7 +152,7 @@ void uct_nprdma_record_write(const char *state, const char *lines)
         uct_nprdma_record_fill(&record, state, lines);
         fd = open(new_path, UCT_NPRDMA_RECORD_FLAGS, 0600);
         if (fd >= 0) {
-            npemu_file_write(fd, record.text, record.length);
+            nprdma_file_write(fd, record.text, record.length);
             close(fd);
             rename(new_path, path);
         }
@@ -175,7 +175,7 @@ int uct_nprdma_record_page(void)
         fd = open(path, UCT_NPRDMA_RECORD_FLAGS, 0600);
     }
     if ((fd >= 0) &&
-        (npemu_file_write(fd, zeros, sizeof(zeros)) != sizeof(zeros))) {
+        (nprdma_file_write(fd, zeros, sizeof(zeros)) != sizeof(zeros))) {
         close(fd);
         return -1;
     }
