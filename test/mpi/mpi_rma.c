@@ -3,7 +3,9 @@
 /*
  * One-sided communication: Put, Get, Accumulate, Get_accumulate, Fetch_and_op
  * and Compare_and_swap under fences, PSCW, locks and lock_all with flush, and a
- * target that computes without calling MPI while it is accessed.
+ * target that computes without calling MPI while it is accessed. Each round
+ * makes windows and frees them, which must leave no file descriptor and no
+ * locked memory.
  *
  * mpi_rma [ROUNDS [ATOMICS]]: ATOMICS is how often each rank increments the
  * counters in a round, for machines where that takes long.
@@ -11,6 +13,8 @@
 
 #include "mpi_test.h"
 
+#include <dirent.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -217,6 +221,108 @@ static uint64_t accumulate_vector(int round)
     return (uint64_t)(mpi_test_size - 1) * sizeof(out);
 }
 
+static int64_t word(int from, int step, int index)
+{
+    return ((int64_t)(from + 1) << 48) + ((int64_t)step << 24) + index;
+}
+
+static void set_words(int64_t *out, int words, int step)
+{
+    int i;
+
+    for (i = 0; i < words; ++i) {
+        out[i] = word(mpi_test_rank, step, i);
+    }
+}
+
+static void expect_words(const int64_t *got, int words, int from, int step)
+{
+    int i;
+
+    for (i = 0; i < words; ++i) {
+        CHECK(got[i] == word(from, step, i), "step %d: word %d is %lx, not %lx",
+              step, i, (long)got[i], (long)word(from, step, i));
+    }
+}
+
+/*
+ * Each rank replaces its own array in the right rank's window again and again,
+ * with two operations outstanding. What Get_accumulate returns must be the
+ * array of the step before. Open MPI makes it of a get and a put behind it, and
+ * a get that was repeated after that put would return the new array.
+ */
+static uint64_t replace_chain(int round)
+{
+    enum { STEPS = 60, MAX_LINES = 750 };
+    int words     = 8 * (1 + (round * 653 + 180) % MAX_LINES);
+    int right     = (mpi_test_rank + 1) % mpi_test_size;
+    int left      = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
+    size_t length = words * sizeof(int64_t);
+    int64_t *out  = malloc(2 * length), *out2 = out + words;
+    int64_t *old  = malloc(2 * length), *old2 = old + words;
+    int64_t *base;
+    MPI_Request req;
+    MPI_Win win;
+    int step;
+
+    MPI_Win_allocate(length, sizeof(*base), MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &base, &win);
+    MPI_Win_lock(MPI_LOCK_SHARED, right, 0, win);
+    set_words(out, words, 0);
+    MPI_Put(out, words, MPI_INT64_T, right, 0, words, MPI_INT64_T, win);
+    MPI_Win_flush(right, win);
+    for (step = 0; step < STEPS; step += 2) {
+        set_words(out, words, step + 1);
+        set_words(out2, words, step + 2);
+        memset(old, 0xdb, 2 * length);
+        MPI_Get_accumulate(out, words, MPI_INT64_T, old, words, MPI_INT64_T,
+                           right, 0, words, MPI_INT64_T, MPI_REPLACE, win);
+        MPI_Rget_accumulate(out2, words, MPI_INT64_T, old2, words, MPI_INT64_T,
+                            right, 0, words, MPI_INT64_T, MPI_REPLACE, win,
+                            &req);
+        MPI_Wait(&req, MPI_STATUS_IGNORE);
+        expect_words(old2, words, mpi_test_rank, step + 1);
+        MPI_Win_flush(right, win);
+        expect_words(old, words, mpi_test_rank, step);
+    }
+    MPI_Win_unlock(right, win);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, mpi_test_rank, 0, win);
+    expect_words(base, words, left, STEPS);
+    MPI_Win_unlock(mpi_test_rank, win);
+    MPI_Win_free(&win);
+    free(old);
+    free(out);
+    return (2 * STEPS + 1) * length;
+}
+
+static int count_files(void)
+{
+    DIR *dir  = opendir("/proc/self/fd");
+    int count = 0;
+
+    CHECK(dir != NULL, "cannot open /proc/self/fd");
+    while (readdir(dir) != NULL) {
+        ++count;
+    }
+    closedir(dir);
+    return count;
+}
+
+static long locked_kb(void)
+{
+    FILE *file = fopen("/proc/self/status", "r");
+    long kb    = -1;
+    char line[256];
+
+    CHECK(file != NULL, "cannot open /proc/self/status");
+    while (fgets(line, sizeof(line), file) != NULL) {
+        sscanf(line, "VmLck: %ld", &kb);
+    }
+    fclose(file);
+    return kb;
+}
+
 static double now(void)
 {
     struct timespec ts;
@@ -277,16 +383,28 @@ int main(int argc, char **argv)
     int rounds     = mpi_test_init(argc, argv, MPI_THREAD_SINGLE, 4);
     int ops        = (argc > 2) ? atoi(argv[2]) : 200;
     uint64_t bytes = 0;
+    int files      = 0;
     int round;
 
     CHECK(ops > 0, "number of atomic operations '%s'", argv[2]);
     for (round = 0; round < rounds; ++round) {
+        /* All connections exist after the first rounds */
+        if (round == rounds / 2) {
+            files = count_files();
+        }
         bytes += put_get_fence(round);
         bytes += put_pscw(round);
         bytes += accumulate_vector(round);
         bytes += exclusive_lock(round);
         bytes += atomics(round, ops);
         bytes += computing_target(round);
+        bytes += replace_chain(round);
     }
+
+    CHECK(count_files() <= files + 2, "%d files are open, %d were after half "
+          "of the rounds", count_files(), files);
+    /* nprdma's own buffers at most, and no application memory */
+    CHECK((locked_kb() >= 0) && (locked_kb() <= 4096), "%ld kB are locked",
+          locked_kb());
     return mpi_test_done(bytes);
 }
