@@ -13,9 +13,8 @@
  *   kernel_bench verbs DEVICE BYTES
  *                  ibv_reg_mr() and ibv_dereg_mr() of untouched memory, as
  *                  reg_bench does it through UCT
- *   kernel_bench cycle none|elsewhere BATCH COUNT
- *                  BATCH pages are mapped, touched and unmapped, COUNT times,
- *                  by a process with 256 MiB elsewhere: regions or not
+ *   kernel_bench cycle BATCH COUNT
+ *                  BATCH pages are mapped, touched and unmapped, COUNT times
  *
  * Prints the medians, in microseconds: of each step; of three; of a cycle.
  */
@@ -32,11 +31,8 @@
 #include <sys/ioctl.h>
 
 #define PAGE          ((size_t)NPRDMA_PAGE_SIZE)
-#define HUGE_PAGE     ((size_t)2 << 20)
 #define PAGES_BATCHES 16 /* places, used in rotation */
 #define VERBS_TURNS   3
-#define CYCLE_REGIONS 64
-#define CYCLE_LENGTH  ((size_t)4 << 20) /* of a region */
 #define CYCLE_BLOCK   64                /* cycles that are timed together */
 
 #define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s: %m", #_nr)
@@ -132,11 +128,9 @@ static void import(size_t length)
     printf("us %.3f\n", now_us() - start);
 }
 
-/* "shifted" is "window" with batches that begin a page behind a multiple */
 static void pages(const char *kind, size_t batch, size_t count)
 {
-    int is_shifted  = strcmp(kind, "shifted") == 0;
-    size_t length   = (PAGES_BATCHES * batch + is_shifted) * PAGE;
+    size_t length   = PAGES_BATCHES * batch * PAGE;
     double *touched = new_times(count);
     double *put_in  = new_times(count);
     double *taken   = new_times(count);
@@ -152,11 +146,11 @@ static void pages(const char *kind, size_t batch, size_t count)
         ctx    = open_context();
         region = new_region(ctx, memory, length);
     }
-    if (is_shifted || (strcmp(kind, "window") == 0)) {
+    if (strcmp(kind, "window") == 0) {
         new_window(ctx, attach_edu(ctx), region);
     }
     for (i = 0; i < count; ++i) {
-        part  = memory + ((i % PAGES_BATCHES) * batch + is_shifted) * PAGE;
+        part  = memory + (i % PAGES_BATCHES) * batch * PAGE;
         start = now_us();
         touch(part, batch * PAGE);
         end        = now_us();
@@ -214,29 +208,7 @@ static void verbs(const char *device, size_t length)
     printf("us %.3f\n", median(times, VERBS_TURNS));
 }
 
-/* Half of the pages are present. What is mapped later must not become one
- * mapping with them: the kernel notifies for 2 MiB around where it is split. */
-static void memory_elsewhere(int has_regions)
-{
-    size_t length = CYCLE_REGIONS * CYCLE_LENGTH;
-    char *memory  = map_small_pages(length + 2 * HUGE_PAGE) + HUGE_PAGE;
-    int ctx       = has_regions ? open_context() : -1;
-    uint32_t region;
-    size_t i;
-
-    CHECK((mprotect(memory - HUGE_PAGE, HUGE_PAGE, PROT_NONE) == 0) &&
-          (mprotect(memory + length, HUGE_PAGE, PROT_NONE) == 0),
-          "mprotect: %m");
-    for (i = 0; i < length; i += CYCLE_LENGTH) {
-        touch(memory + i, CYCLE_LENGTH / 2);
-        if (has_regions) {
-            region = new_region(ctx, memory + i, CYCLE_LENGTH);
-            populate(ctx, region, memory + i, CYCLE_LENGTH / 2);
-        }
-    }
-}
-
-static void cycle(const char *kind, size_t batch, size_t count)
+static void cycle(size_t batch, size_t count)
 {
     size_t blocks = count / CYCLE_BLOCK;
     double *times = new_times(blocks);
@@ -244,7 +216,6 @@ static void cycle(const char *kind, size_t batch, size_t count)
     char *memory;
     size_t i, j;
 
-    memory_elsewhere(strcmp(kind, "elsewhere") == 0);
     for (i = 0; i < blocks; ++i) {
         start = now_us();
         for (j = 0; j < CYCLE_BLOCK; ++j) {
@@ -267,14 +238,13 @@ int main(int argc, char **argv)
         import(strtoull(argv[2], NULL, 0));
     } else if ((argc == 4) && (strcmp(argv[1], "verbs") == 0)) {
         verbs(argv[2], strtoull(argv[3], NULL, 0));
-    } else if ((argc == 5) && (strcmp(argv[1], "cycle") == 0)) {
-        cycle(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
+    } else if ((argc == 4) && (strcmp(argv[1], "cycle") == 0)) {
+        cycle(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
     } else {
-        fprintf(stderr, "usage: kernel_bench pages none|region|window|shifted "
+        fprintf(stderr, "usage: kernel_bench pages none|region|window "
                         "BATCH COUNT\n       kernel_bench import BYTES\n"
                         "       kernel_bench verbs DEVICE BYTES\n"
-                        "       kernel_bench cycle none|elsewhere BATCH "
-                        "COUNT\n");
+                        "       kernel_bench cycle BATCH COUNT\n");
         return 2;
     }
     return EXIT_SUCCESS;

@@ -1,11 +1,10 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the table, and the loop that measures one of them."""
+"""Rows of the table, the loop that measures one of them, and its figures and
+limits. A guest has only python3-minimal, which has no module `statistics`."""
 
 import collections
 
-from session import BenchError, Skip
-from stats import (EVALUATE, Earlier, judge_verdict, median, turn_order,
-                   value)
+from session import CONTESTANTS, BenchError, Skip
 
 # One row of the table:
 #   line         its name for the command line; rows of one name belong together
@@ -14,21 +13,97 @@ from stats import (EVALUATE, Earlier, judge_verdict, median, turn_order,
 #                several as {name: value}; raises Skip if it cannot be measured.
 #                A name may end in "@" and more, which the results do not show.
 #   contestants  names that alternate: one value of each per turn
-#   judges       figures and limits (stats.Judge), or a function (session,
-#                values) that returns them
+#   judges       figures and limits, or a function (values) that returns them
 #   unit         of the values
 #   sizes        one measurement for each; an entry may be a function of the
 #                session. (None,): there is no size
 #   scale        what a size counts: SCALES
 #   turns        function of --turns: how many turns this row has
-#   once         contestants that have the first turn only
 #   prepare      function of the session that is called before
 Row = collections.namedtuple(
-    "Row", "line what command contestants judges unit sizes scale turns once "
-    "prepare", defaults=("us", (None,), "bytes", None, (), None))
+    "Row", "line what command contestants judges unit sizes scale turns "
+    "prepare", defaults=("us", (None,), "bytes", None, None))
 
-SCALES = {"endpoints": "{} endpoints", "pages": "{} page(s) at a time",
-          "percent": "{} % absent"}
+# What one figure is made of. `kind` says how it is computed from the values of
+# `a` and `b` (EVALUATE), `relation` and `limit` what must hold; a limit of None
+# only reports, and a name is the median of its values. `show` names values
+# whose medians are printed with it, `what`, `size` and `unit` override the
+# row's.
+Judge = collections.namedtuple(
+    "Judge", "kind a b relation limit show what size unit",
+    defaults=(None, None, None, (), None, None, None))
+
+SCALES = {"pages": "{} page(s) at a time"}
+
+
+def median(values):
+    """The middle value, or the mean of the two in the middle."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return (ordered[middle] + ordered[-1 - middle]) / 2
+
+
+def half_range(values):
+    """The values between which half of all values are: (low, high)."""
+    ordered = sorted(values)
+    skipped = (len(ordered) + 3) // 4 - 1
+    return ordered[skipped], ordered[-1 - skipped]
+
+
+def of_pairs(combine):
+    """Evaluates turn by turn: median and range of the combined values. Medians
+    of both would come from different turns."""
+    def evaluate(first, second):
+        if len(first) != len(second):
+            raise ValueError(f"{len(first)} values and {len(second)} values "
+                             "are no pairs")
+        combined = [combine(a, b) for a, b in zip(first, second)]
+        return median(combined), half_range(combined)
+    return evaluate
+
+
+# Kind -> function of two lists of values that returns (figure, range)
+EVALUATE = {
+    "ratio": of_pairs(lambda a, b: a / b),
+    "difference": of_pairs(lambda a, b: a - b),
+    "value": lambda a, b: (median(a), half_range(a)),
+}
+
+
+def ratio(a, b, relation=None, limit=None, **more):
+    """Median of the ratios a : b of all pairs of turns."""
+    return Judge("ratio", a, b, relation, limit, (a, b), **more)
+
+
+def difference(a, b, relation=None, limit=None, **more):
+    """The same of differences."""
+    return Judge("difference", a, b, relation, limit, (a, b), **more)
+
+
+def value(name, relation=None, limit=None, **more):
+    """Median of the values of one name."""
+    return Judge("value", name, None, relation, limit, **more)
+
+
+def notes(*names, **more):
+    """Values that are reported without a limit."""
+    return [value(name, **more) for name in names]
+
+
+def all_values(values):
+    """For commands that return many figures as "WHAT@UNIT": reports all."""
+    return [value(name, what=bare(name), unit=name.partition("@")[2])
+            for name in values]
+
+
+def verdict(figure, relation, limit):
+    """"ok", "MISSED", or "reported" without a limit. The figure is compared
+    as it is printed, with three decimals."""
+    if limit is None:
+        return "reported"
+    rounded = round(figure, 3)
+    holds = rounded <= limit if relation == "<=" else rounded >= limit
+    return "ok" if holds else "MISSED"
 
 
 def more_turns(turns):
@@ -37,17 +112,12 @@ def more_turns(turns):
     return 4 * turns + 1
 
 
-def three_times(turns):
-    """For short turns."""
-    return 3 * turns
-
-
 def one_turn(_turns):
     """For what does not vary, or varies within the program."""
     return 1
 
 
-def show_size(size, scale):
+def show_size(size, scale="bytes"):
     """A size as a person writes it; empty if there is none."""
     if size is None:
         return ""
@@ -64,14 +134,18 @@ def with_size(what, size, scale):
     return what if size is None else f"{what}, {show_size(size, scale)}"
 
 
-def take_turns(measure, contestants, turns, once=()):
-    """Calls measure(contestant) in the order A B B A ...; returns {name: list
-    of values}. What could be measured once has to be in each turn."""
+def bare(name):
+    """The name of a value without what only makes it unique."""
+    return name.partition("@")[0]
+
+
+def take_turns(measure, contestants, turns):
+    """Calls measure(contestant) in the order A B B A ..., so that a change in
+    the machine's speed disturbs all; returns {name: list of values}. What
+    could be measured once has to be in each turn."""
     values = {}
     for turn in range(turns):
-        for contestant in turn_order(contestants, turn):
-            if turn > 0 and contestant in once:
-                continue
+        for contestant in list(contestants)[::-1 if turn % 2 else 1]:
             try:
                 got = measure(contestant)
             except Skip as reason:
@@ -106,49 +180,36 @@ def measure_size(session, row, turns, size, report):
     try:
         values = take_turns(
             lambda contestant: row.command(session, contestant, size),
-            row.contestants, turns, row.once)
+            row.contestants, turns)
     except Skip as reason:
         report({**result, "kind": "skipped", "contestants":
                 list(row.contestants), "values": {}, "figure": None,
                 "ratio": None, "range": None, "limit": None,
                 "verdict": "skipped", "reason": str(reason)})
         return
-    session.seen[row.line, row.what] = values
     judges = row.judges
-    for judge in judges(session, values) if callable(judges) else judges:
-        report({**result, **evaluate(session, row.line, judge, values)})
+    for judge in judges(values) if callable(judges) else judges:
+        report({**result, **evaluate(judge, values)})
 
 
-def bare(name):
-    """The name of a value without what only makes it unique."""
-    return name.partition("@")[0]
-
-
-def resolve(session, line, limit):
-    """A limit that is measured itself."""
-    if isinstance(limit, Earlier):
-        return median(session.seen[line, limit.what][limit.name])
-    return limit
-
-
-def evaluate(session, line, judge, values):
+def evaluate(judge, values):
     """The figure of a judge with its limit and verdict, and the values that
     it is made of."""
-    first, second = values[judge.a], values.get(judge.b)
-    figure, around = EVALUATE[judge.kind](first, second)
-    limit = resolve(session, line, judge.limit)
+    figure, around = EVALUATE[judge.kind](values[judge.a], values.get(judge.b))
+    limit = judge.limit
+    if isinstance(limit, str):
+        limit = median(values[limit])
     names = [n for n in dict.fromkeys((judge.a, judge.b, *judge.show))
              if n is not None]
     result = {
         "kind": judge.kind, "contestants": [bare(name) for name in names],
         "values": {bare(name): values[name] for name in names},
         "show": [bare(name) for name in judge.show], "figure": figure,
-        "ratio": figure if judge.kind.startswith("ratio") else None,
-        "range": around,
+        "ratio": figure if judge.kind == "ratio" else None, "range": around,
         "limit": None if limit is None else
                  {"relation": judge.relation, "value": limit},
-        "verdict": judge_verdict(figure, judge.relation, limit),
-        "label": judge.what or show_size(judge.size, "bytes"),
+        "verdict": verdict(figure, judge.relation, limit),
+        "label": judge.what or show_size(judge.size),
     }
     for name in ("what", "size", "unit"):
         if getattr(judge, name) is not None:
@@ -156,7 +217,41 @@ def evaluate(session, line, judge, values):
     return result
 
 
-def all_values(_session, values):
-    """For commands that return many figures as "WHAT@UNIT": reports all."""
-    return [value(name, what=bare(name), unit=name.partition("@")[2])
-            for name in values]
+# ---- rows over two installations of nprdma (session.old), in one run ----
+
+def over_both(row):
+    """The rows that compare the new with the old installation: one for each
+    contestant of the row that is nprdma. Only limits that themselves compare
+    new with old stay."""
+    variants = [name for name in row.contestants if
+                CONTESTANTS.get(name, {}).get("UCX_TLS") == "nprdma"]
+    judges = row.judges
+    if callable(judges) or not any(judge.b == "old" for judge in judges):
+        judges = new_to_old
+    return [row._replace(
+        what=row.what if len(variants) == 1 else f"{row.what}, {variant}",
+        command=command_of_both(row.command, variant),
+        contestants=("new", "old"), judges=judges) for variant in variants]
+
+
+def command_of_both(command, variant):
+    """The command on one of the two installations. Values with names get
+    "NAME new" and "NAME old"."""
+    def run(session, contestant, size):
+        got = command(session if contestant == "new" else session.old,
+                      variant, size)
+        if not isinstance(got, dict):
+            return got
+        return {f"{name} {contestant}": figure for name, figure in got.items()}
+    return run
+
+
+def new_to_old(values):
+    """A ratio of each value, or a difference where the old one may be 0."""
+    judges = []
+    for name in values:
+        if name.endswith("new"):
+            old = name[:-len("new")] + "old"
+            compare = ratio if min(values[old]) > 0 else difference
+            judges.append(compare(name, old, what=name[:-len(" new")] or None))
+    return judges

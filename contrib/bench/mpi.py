@@ -1,20 +1,38 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Lines mpi.*: MPI with 2 and 4 ranks over nprdma next to tcp, and the memory
-monitor's line. Both print many figures in one run."""
+"""Lines mpi.*: MPI with 2 and 4 ranks over nprdma next to tcp, many figures in
+one run."""
 
 import glob
-import hashlib
 import os
 import re
+import subprocess
 
-from measure import Row, all_values
-from session import HERE, BenchError
-from stats import median, ratio
+from measure import Row, median, ratio
+from session import BenchError
 
 KINDS = {"latency": ("Latency, microseconds (smaller is better)", "us"),
          "bandwidth": ("Bandwidth, MB/s (larger is better)", "MB/s"),
          "allreduce": ("Allreduce, microseconds (smaller is better)", "us")}
 RANKS = (2, 4)
+PLOT = r"""
+set terminal pngcairo size 1200,520 font "sans,11"
+set multiplot layout 1,2 title "Open MPI over nprdma (emulated RNIC) and tcp"
+set style data linespoints
+set logscale x 2
+set logscale y 10
+set grid
+set xlabel "message size, bytes"
+set format x "2^{%L}"
+set key left top
+set ylabel "latency, microseconds"
+plot for [r in "2 4"] for [t in "nprdma tcp"] \
+    sprintf("$latency_%s_%s", r, t) title t." ".r." ranks"
+set ylabel "bandwidth, MB/s"
+set key right bottom
+plot for [r in "2 4"] for [t in "nprdma tcp"] \
+    sprintf("$bandwidth_%s_%s", r, t) title t." ".r." ranks"
+unset multiplot
+"""
 LAST_SIZE = 2097152
 
 
@@ -31,7 +49,8 @@ def sweep(kind, ranks):
         if "UCX_NPRDMA_EMULATION" not in os.environ:
             del env["UCX_NPRDMA_EMULATION"]
         out = session.run(["mpirun.openmpi", "-np", str(ranks),
-                           session.program("mpi_bench"), kind, str(LAST_SIZE)],
+                           session.program("mpi_bench"), kind, str(LAST_SIZE),
+                           "8"],
                           env, f"mpi_bench {kind} with {ranks} ranks over "
                           f"{contestant}", 120)
         if contestant == "nprdma":
@@ -52,7 +71,7 @@ def check_counters(counters, ranks):
                          "chose another way")
 
 
-def by_size(_session, values):
+def by_size(values):
     """nprdma : tcp for each size."""
     return [ratio(name, name.replace("nprdma", "tcp"),
                   size=int(name.partition("@")[2]))
@@ -62,21 +81,6 @@ def by_size(_session, values):
 MPI = [Row(f"mpi.{kind}", f"MPI {kind}, {ranks} ranks", sweep(kind, ranks),
            ("nprdma", "tcp"), by_size, KINDS[kind][1])
        for kind in KINDS for ranks in RANKS]
-
-
-def stamp(prefix):
-    """Of the installation and of this directory."""
-    digest = hashlib.sha256()
-    for top in (os.path.join(prefix, "lib"), HERE):
-        for folder, folders, names in os.walk(top):
-            folders.sort()
-            for name in sorted(names):
-                path = os.path.join(folder, name)
-                digest.update(path.encode())
-                if os.path.isfile(path):
-                    with open(path, "rb") as file:
-                        digest.update(file.read())
-    return digest.hexdigest()
 
 
 def text_table(results):
@@ -97,39 +101,34 @@ def text_table(results):
     return "\n".join(lines)
 
 
-def monitor(session, _contestant, _size):
-    """The lines "name value unit" of monitor_bench, as "name@unit"."""
-    out = session.run([session.program("monitor_bench")], dict(os.environ),
-                      "monitor_bench", 600)
-    return {f"{name.strip()}@{unit}": float(figure) for name, figure, unit in
-            re.findall(r"^(.+?)  +([0-9.]+) (\S+)$", out, re.M)}
-
-
-MONITOR = [Row("monitor", "the memory monitor", monitor, ("nprdma",),
-               all_values)]
-
-
-def measured_before(output, current):
-    """Prints the table of the same build, if there is one."""
+def draw(results, path):
+    """The plot, by gnuplot. Returns whether it is there."""
+    blocks = {}
+    for result in results:
+        kind = result["line"][len("mpi."):]
+        ranks = result["what"].split()[-2]
+        for name, values in result["values"].items():
+            blocks.setdefault(f"{kind}_{ranks}_{name}", []).append(
+                f"{result['size']} {median(values)}\n")
+    data = "".join(f"${name} << END\n{''.join(lines)}END\n"
+                   for name, lines in blocks.items())
     try:
-        with open(os.path.join(output, ".stamp")) as file:
-            if file.read() != current:
-                return False
-        with open(os.path.join(output, "table.txt")) as file:
-            table = file.read()
+        return subprocess.run(
+            ["gnuplot"], input=f'{data}set output "{path}"\n{PLOT}',
+            check=False, text=True).returncode == 0
     except FileNotFoundError:
         return False
-    print("bench: measured before; --again would measure anew\n" + table)
-    return True
 
 
-def finish(results, output, current):
-    """Writes and prints the table, if all of its lines were measured."""
+def finish(results, output):
+    """Writes and prints the table, and draws the plot, if all lines were
+    measured."""
     if {f"mpi.{kind}" for kind in KINDS} != {r["line"] for r in results}:
         return
-    table = text_table(results)
+    os.makedirs(output, exist_ok=True)
+    table, path = text_table(results), os.path.join(output, "nprdma-tcp.png")
+    print(f"plot: {path}" if draw(results, path) else
+          "no plot: gnuplot is not installed (gnuplot-nox)")
     with open(os.path.join(output, "table.txt"), "w") as file:
         file.write(table)
-    with open(os.path.join(output, ".stamp"), "w") as file:
-        file.write(current)
     print("\n" + table.rstrip())

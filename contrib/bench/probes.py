@@ -1,13 +1,10 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Commands of the table: each function here returns a function (session,
+"""Commands of the table: most functions here return a function (session,
 contestant, size) that runs a program once and returns its value."""
 
-import glob
 import os
-import re
 import subprocess
 import sys
-import time
 
 from session import TOP, BenchError, Skip, field_of
 
@@ -22,17 +19,9 @@ LINK = "1GB/s"
 LINK_BUSY = 0.9
 LINK_TRIES = 3
 
-# Four ranks share two CPUs, which have to keep up with the link. A bucket takes
-# as long on the link as its computation does: there overlap matters most. The
-# link is idle until the first bucket is ready.
-TRAIN_MB = 100
-TRAIN_LINK = "100MB/s"
-TRAIN_COMPUTE_US = 60000
-TRAIN_BUSY = 0.8
-
-# Fields of ucx_perftest's CSV line
-LATENCY = 2
-BANDWIDTH = 6
+# Fields of ucx_perftest's CSV line: median latency, bandwidth, messages in a
+# second
+LATENCY, BANDWIDTH, RATE = 2, 6, 8
 
 
 def fill(words, size, count, warm):
@@ -82,100 +71,49 @@ def ucx_fields(name, words, **fields):
 
 
 def reg(kind):
-    """Registration, by nprdma on npemu0."""
-    return ucx("reg_bench", "us", "nprdma npemu0 " + kind + " {size}")
-
-
-def reg_both(kind, more=None):
-    """The same, and by UCX's verbs memory domain with `more` settings."""
+    """Registration, by nprdma on npemu0, or by UCX's verbs memory domain."""
     def command(session, contestant, size):
-        domain = "ib" if contestant == "verbs" else "nprdma"
-        out = session.ucx(contestant, "reg_bench",
-                          [domain, "npemu0", kind, str(size)],
-                          more if contestant == "verbs" else None)
+        is_verbs = contestant == "verbs"
+        out = session.ucx(contestant, "reg_bench", [
+            "ib" if is_verbs else "nprdma", "npemu0", kind, str(size)],
+            {"UCX_IB_REG_METHODS": "direct"} if is_verbs else None)
         return field_of(out, "us")
     return command
 
 
-def mpi(ranks, name, words):
-    """The first value of an MPI program that prints lines "SIZE VALUE"."""
+def mpi(ranks, words):
+    """The first value of mpi_bench, which prints lines "SIZE VALUE"."""
     def command(session, contestant, size):
-        out = session.mpi(contestant, ranks, name,
-                          words.format(size=size).split())
+        out = session.mpi(contestant, ranks, words.format(size=size).split())
         return float(out.split()[1])
     return command
 
 
-def mpi_fields(ranks, name, words, *fields):
-    """Fields of an MPI program."""
+def mpi_fields(ranks, words, *fields):
+    """Fields of it."""
     def command(session, contestant, size):
-        out = session.mpi(contestant, ranks, name,
-                          words.format(size=size).split())
+        out = session.mpi(contestant, ranks, words.format(size=size).split())
         return {field: field_of(out, field) for field in fields}
-    return command
-
-
-def heap(ranks):
-    """MPI_Allreduce whose buffers are of malloc(), with page faults; in "same"
-    always the same buffers."""
-    def command(session, contestant, size):
-        kind = "heap-warm" if contestant == "same" else "heap"
-        out = session.mpi(contestant, ranks, "fresh_bench", [kind, str(size)])
-        values = {contestant: float(out.split()[1])}
-        if kind == "heap":
-            values[f"{contestant} faults"] = field_of(out, "faults")
-        if values.get("nprdma faults", size) < size / 4096:
-            raise BenchError("glibc keeps the buffers without being told")
-        return values
-    return command
-
-
-def mapped(ranks):
-    """MPI_Allreduce whose buffers are mapped and unmapped; in "same" and
-    "zeroed" always the same buffers."""
-    def command(session, contestant, size):
-        kind = contestant if contestant in ("same", "zeroed") else "mapped"
-        return mpi(ranks, "fresh_bench", kind + " {size}")(
-            session, contestant, size)
     return command
 
 
 def startup(session, contestant, size):
     """Start of two ranks; resident memory is reported for nprdma."""
-    out = session.mpi(contestant, 2, "fresh_bench", ["startup", str(size)])
+    out = session.mpi(contestant, 2, ["startup", str(size)])
     values = {contestant: field_of(out, "us")}
     if contestant == "nprdma":
         values["rss_percent"] = field_of(out, "rss_percent")
     return values
 
 
-def line_ns(session):
-    """How long a cache line takes to the other CPU and back."""
-    out = session.run([session.program("line_bench")], session.environment(
-        "nprdma"), "line_bench")
-    return field_of(out, "line_ns")
-
-
-def put_pair(session, _contestant, size):
-    """A put and flush and a message there and back between the same two
-    processes, their ratio, and the time of a cache line."""
-    out = session.ucx("nprdma", "ucp_bench", ["put-pair", str(size)])
-    return {"nprdma": field_of(out, "put_us"), "am": field_of(out, "am_us"),
-            "am ratio": field_of(out, "ratio"), "line_ns": line_ns(session)}
-
-
-def put_reference(session, contestant, size):
-    """A put of others, or ucx_perftest's message there and back: ucp_am with
-    UCP, uct_am without."""
-    if contestant in ("verbs", "tcp"):
-        out = session.ucx(contestant, "ucp_bench", ["put-polling", str(size)])
-        return field_of(out, "median_us")
-    words = ["-t", "ucp_am_lat"]
-    if contestant == "uct_am":
-        how = "short" if size == 8 else "bcopy"
-        words = ["-d", "npemu0:1", "-x", "nprdma", "-t", "am_lat", "-D", how]
-    return 2 * session.perftest("nprdma", LATENCY, [
-        *words, "-s", str(size), "-n", "20000", "-w", "1000"])
+def put_and_read(session, contestant, size):
+    """A large put, and a small READ of the one that pins."""
+    put = uct("-t put_lat -D zcopy -s {size} -n 10000 -w 500")
+    values = {contestant: put(session, contestant, size)}
+    if contestant == "verbs":
+        values["small READ"] = uct("-t get -D bcopy -s 8 -n 20000 -w 1000")(
+            session, contestant, size)
+    return values
 
 
 def prio(probe, bulk):
@@ -188,88 +126,34 @@ def prio(probe, bulk):
     return command
 
 
-def busy_link(run, rate=LINK_MB, least=LINK_BUSY):
-    """The output of run() and the share of the time in which the link was
-    busy, in a turn in which the CPU did not delay it."""
-    for left in reversed(range(LINK_TRIES)):
-        out = run()
-        share = field_of(out, "mb_per_s") / rate
-        if share >= least:
-            break
-        print(f"  the link was busy for {share:.2f} of the time: "
-              + ("discarded" if left else "kept after as many tries"),
-              file=sys.stderr, flush=True)
-    return out, share
-
-
-def linked(probe, bulk, arb="fair"):
-    """The same as prio() on a link; the contestant "alone" has nothing large
-    beside. bulk "port" is another process on the port, which is there for
-    "alone", too, and idle."""
-    link = {"NPEMU_LINK": f"{LINK},port=1,arb={arb}" if bulk == "port"
-            else f"{LINK},arb={arb}"}
-    idle = "port-idle" if bulk == "port" else "none"
-
+def linked(probe, bulk):
+    """The same on a link, and the share of the time in which it was busy; the
+    contestant "alone" has nothing large beside."""
     def command(session, contestant, _size):
-        def run():
-            return session.ucx(contestant, "prio_bench", [
-                probe, idle if contestant == "alone" else bulk], link)
-
-        if contestant == "alone":
-            median = field_of(run(), "p50_us")
-            return {"alone": median, "twice alone": 2 * median}
-        out, share = busy_link(run)
-        return {contestant: field_of(out, "p50_us"),
-                f"{contestant} p99": field_of(out, "p99_us"),
-                f"{contestant} busy": share}
+        is_alone = contestant == "alone"
+        for left in reversed(range(LINK_TRIES)):
+            out = session.ucx(contestant, "prio_bench",
+                              [probe, "none" if is_alone else bulk],
+                              {"NPEMU_LINK": LINK + ",arb=fair"})
+            share = field_of(out, "mb_per_s") / LINK_MB
+            if is_alone or share >= LINK_BUSY:
+                break
+            print(f"  the link was busy for {share:.2f} of the time: "
+                  + ("discarded" if left else "kept after as many tries"),
+                  file=sys.stderr, flush=True)
+        median = field_of(out, "p50_us")
+        return {contestant: median} if is_alone else {
+            contestant: median, f"{contestant} busy": share}
     return command
 
 
-def batch(bulk):
-    """16 operations of 1 MiB beside one of 64 MiB, on a link."""
-    def command(session, contestant, _size):
-        out, share = busy_link(lambda: session.ucx(
-            contestant, "prio_bench", ["batch", bulk], {"NPEMU_LINK": LINK}))
-        return {f"{contestant} busy": share,
-                **{f"{contestant} {name}": field_of(out, f"{name}_ms")
-                   for name in ("alone", "apart", "same")}}
-    return command
+def absent(kind, target):
+    """A get from absent pages, and the CPU's own fault."""
+    return ucx_fields("absent_bench", f"{kind} {target}", get="us",
+                      own="own_us")
 
 
-def train(arb):
-    """A training loop of 4 ranks, on a link. That is idle while accelerators
-    wait, so the loop without rows shows that the CPU keeps up."""
-    def command(session, contestant, _size):
-        def run(*more):
-            return session.ucx(contestant, "train_bench", [
-                "3", str(TRAIN_COMPUTE_US), *more], {
-                    "NPEMU_LINK": f"{TRAIN_LINK},arb={arb}"})
-
-        values = {}
-        if contestant == "unscheduled":
-            other, share = busy_link(lambda: run("no-rows"), TRAIN_MB,
-                                     TRAIN_BUSY)
-            values = {"no rows": field_of(other, "step_ms"),
-                      "no rows busy": share}
-        out = run()
-        return {contestant: field_of(out, "step_ms"), **values,
-                f"{contestant} rows": field_of(out, "rows_us"),
-                f"{contestant} busy": field_of(out, "mb_per_s") / TRAIN_MB}
-    return command
-
-
-def absent(kind):
-    """A get from absent pages, the CPU's own fault, and a cache line."""
-    def command(session, contestant, _size):
-        out = session.ucx(contestant, "fault_bench", [kind], seconds=120)
-        if kind.endswith("-sleeping"):
-            return {"get": field_of(out, "us")}
-        return {"get": field_of(out, "us"), "own": field_of(out, "own_us"),
-                "line_ns": line_ns(session)}
-    return command
-
-
-def cold(kind, is_swap=False):
+def cold(target, is_swap=False):
     """Gets of pages that are not in memory, of a file or in swap, and O_DIRECT
     reads of a file."""
     def run_in_group(session, contestant):
@@ -280,40 +164,22 @@ def cold(kind, is_swap=False):
         path, reclaim = session.swap_group
         return session.run(
             ["sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
-             os.path.join(path, "cgroup.procs"), session.program("cold_bench"),
-             kind, os.path.join(path, reclaim)],
-            session.environment(contestant), f"cold_bench {kind} swap", 120)
+             os.path.join(path, "cgroup.procs"),
+             session.program("absent_bench"), "cold", target,
+             os.path.join(path, reclaim)],
+            session.environment(contestant), f"absent_bench cold {target}",
+            120)
 
     def command(session, contestant, _size):
         out = (run_in_group(session, contestant) if is_swap else
-               session.ucx(contestant, "cold_bench", [kind], seconds=120))
+               session.ucx(contestant, "absent_bench", ["cold", target],
+                           seconds=120))
         if field_of(out, "present") > 0:
             raise BenchError("pages were in memory before they were got")
         return {name: field_of(out, f"{name}_us")
                 for name in ("get1", "direct1", "get16", "direct16", "atomic",
                              "beside", "warm", "plain")}
     return command
-
-
-def absent_rate(session, contestant, size):
-    """A get of which `size` % of the pages are absent. The kernel alone knows
-    which (fault_bench.c), so the count of assists shows that absent pages were
-    met: without assists this would be the speed of page faults inside
-    process_vm_readv()."""
-    stats = os.path.join(session.work, "stats")
-    for path in glob.glob(stats + ".*"):
-        os.remove(path)
-    out = session.ucx(contestant, "fault_bench", ["rate", str(size)],
-                      {"UCX_NPRDMA_STATS": f"file:{stats}.%p"})
-    if contestant == "nprdma":
-        assists = 0
-        for path in glob.glob(stats + ".*"):
-            with open(path) as file:
-                assists += sum(int(line.split()[1]) for line in file
-                               if line.startswith("assist_"))
-        if (assists > 0) != (size > 0):
-            raise BenchError(f"{assists} assists with {size} % absent pages")
-    return field_of(out, "us")
 
 
 def has_swap():
@@ -345,108 +211,6 @@ def swap_file(session):
         os.remove(path)
 
 
-def huge(command):
-    """The command, meanwhile with transparent huge pages for all memory."""
-    path = "/sys/kernel/mm/transparent_hugepage/enabled"
-
-    def write(word):
-        with open(path, "w") as file:
-            file.write(word)
-
-    def run(session, contestant, size):
-        try:
-            with open(path) as file:
-                before = re.search(r"\[(\w+)\]", file.read()).group(1)
-            write("always")
-        except OSError as error:
-            raise Skip(f"no right to set {path} to always") from error
-        try:
-            return command(session, contestant, size)
-        finally:
-            write(before)
-    return run
-
-
-class LimitedGroup:
-    """A control group whose memory has a limit; None: it has none yet. Raises
-    Skip where there is no memory controller, or no right to use it."""
-
-    # Folder, then names of files: limit, largest usage
-    VERSIONS = (("/sys/fs/cgroup/memory", "memory.limit_in_bytes",
-                 "memory.max_usage_in_bytes"),
-                ("/sys/fs/cgroup", "memory.max", "memory.peak"))
-
-    def __init__(self, limit=None):
-        for base, name, peak in self.VERSIONS:
-            self.path = os.path.join(base, f"nprdma-limit.{os.getpid()}")
-            self.peak_name = peak
-            try:
-                os.mkdir(self.path)
-            except OSError:
-                continue
-            if os.path.exists(os.path.join(self.path, peak)):
-                if limit is not None:
-                    self.write(name, limit)
-                return
-            os.rmdir(self.path)
-        raise Skip("no control group that may limit memory")
-
-    def write(self, name, number):
-        """Sets a limit."""
-        with open(os.path.join(self.path, name), "w") as file:
-            file.write(str(number))
-
-    def below(self):
-        """The command below which another one runs in the group."""
-        return ("sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
-                os.path.join(self.path, "cgroup.procs"))
-
-    def peak(self):
-        """The most memory that was used, in bytes."""
-        with open(os.path.join(self.path, self.peak_name)) as file:
-            return int(file.read())
-
-    def remove(self):
-        """Processes that have ended leave it a moment later."""
-        for _ in range(100):
-            try:
-                os.rmdir(self.path)
-                return
-            except OSError:
-                time.sleep(0.05)
-        raise BenchError(f"cannot remove {self.path}")
-
-
-def in_group(session, contestant, kind, size, limit):
-    """Time of limit_bench in a group with that limit, and the most memory."""
-    group = LimitedGroup(limit)
-    try:
-        out = session.mpi(contestant, 2, "limit_bench", [kind, str(size)],
-                          below=group.below())
-        return field_of(out, "us"), group.peak()
-    finally:
-        group.remove()
-
-
-def working_set(session, kind, size):
-    """The most memory of limit_bench without limit, with nothing kept."""
-    key = ("working set", kind, size)
-    if key not in session.seen:
-        session.seen[key] = in_group(session, "nprdma", kind, size, None)[1]
-    return session.seen[key]
-
-
-def limited(kind):
-    """Buffers that are kept, where memory is limited to 1.2 times the working
-    set. A process that the kernel kills is an error."""
-    def command(session, contestant, size):
-        needed = working_set(session, kind, size)
-        us, peak = in_group(session, contestant, kind, size,
-                            needed * 6 // 5 // 4096 * 4096)
-        return {contestant: us, f"{contestant} peak": peak / needed}
-    return command
-
-
 def swap_group(session):
     """A swap file, and a control group from which the kernel takes memory."""
     swap_file(session)
@@ -464,7 +228,7 @@ def swap_group(session):
             session.swap_group = path, reclaim
 
 
-def unlimited_memlock(session):
+def unlimited_memlock(_session):
     """The contestant that pins must be able to; root is not limited."""
     import resource  # not in python3-minimal
     try:
@@ -474,37 +238,3 @@ def unlimited_memlock(session):
         if os.getuid() != 0:
             raise BenchError("the contestant that pins needs an unlimited "
                              "memlock limit: run this as root") from error
-
-
-def known_variables(session):
-    """The variables that UCX and the installed component know."""
-    if "variables" not in session.seen:
-        out = session.run(["ucx_info", "-c"], session.environment("nprdma"),
-                          "ucx_info -c")
-        session.seen["variables"] = set(re.findall(r"^(UCX_\w+)=", out, re.M))
-    return session.seen["variables"]
-
-
-def need_variable(session, name):
-    """Skips the row if the installed component does not have it."""
-    if name not in known_variables(session):
-        raise Skip(f"the installed nprdma has no {name}")
-
-
-def attempt(session, contestant, name, words, seconds=60, **more):
-    """(what an MPI program prints, whether it ends well). It may end with an
-    error, or not at all: rc_verbs tries again for ever. The first error is
-    printed, and what the program has printed before is returned."""
-    session.program(name)  # What cannot be compiled is no result
-    try:
-        return session.mpi(contestant, 2, name, words, seconds=seconds,
-                           shows=False, **more), True
-    except BenchError:
-        # UCX logs to its standard output
-        lines = [line for log in ("out.errors", "out")
-                 for line in session.text(log).splitlines()
-                 if re.search("error|fail|cannot", line, re.I)]
-        lines.sort(key=lambda line: not re.search("error", line, re.I))
-        print(f"  {contestant} did not run: "
-              f"{(lines or ['no message'])[0].strip()}", flush=True)
-        return session.text("out"), False

@@ -9,10 +9,6 @@
  *                  where nothing has been registered, as soon as it is mapped
  *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
  *                  a buffer that is in use, with the key for the peer
- *   reg_bench COMPONENT DEVICE unmap BYTES    by how much the memory domain
- *                  that watches makes mmap() and munmap() of memory that is
- *                  neither touched nor registered slower than the system calls
- *                  alone; the least of many
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
  * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
@@ -25,14 +21,10 @@
 #include <uct/api/uct.h>
 
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define PAGE_SIZE     4096
 #define COVERED_TURNS 20001
 #define MESSAGE_TURNS 2001
-#define UNMAP_BATCHES 4000
-#define UNMAP_TURNS   20
 #define MAX_KEY       256
 
 #define UCT_CHECK(_call) \
@@ -80,74 +72,28 @@ static double reg_dereg(uct_md_h md, void *memory, size_t length, int pack)
     return now_us() - start;
 }
 
-static double covered(uct_md_h md, size_t length)
+/* The median of many; `is_held`: another registration stays meanwhile */
+static double again(uct_md_h md, size_t length, int is_held)
 {
     void *memory  = map_memory(length);
-    double *times = calloc(COVERED_TURNS, sizeof(*times));
-    double result;
+    int turns     = is_held ? COVERED_TURNS : MESSAGE_TURNS;
+    double *times = calloc(turns, sizeof(*times));
     uct_mem_h memh;
     int i;
 
-    UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
-    for (i = 0; i < COVERED_TURNS; ++i) {
-        times[i] = reg_dereg(md, memory, length, 0);
+    if (is_held) {
+        UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL,
+                                 &memh));
+    } else {
+        memset(memory, 1, length);
     }
-    result = median(times, COVERED_TURNS);
-    UCT_CHECK(uct_md_mem_dereg(md, memh));
-    munmap(memory, length);
-    free(times);
-    return result;
-}
-
-static double message(uct_md_h md, size_t length)
-{
-    void *memory  = map_memory(length);
-    double *times = calloc(MESSAGE_TURNS, sizeof(*times));
-    double result;
-    int i;
-
-    memset(memory, 1, length);
-    for (i = 0; i < MESSAGE_TURNS; ++i) {
-        times[i] = reg_dereg(md, memory, length, 1);
+    for (i = 0; i < turns; ++i) {
+        times[i] = reg_dereg(md, memory, length, !is_held);
     }
-    result = median(times, MESSAGE_TURNS);
-    munmap(memory, length);
-    free(times);
-    return result;
-}
-
-/* In batches, because the clock takes time */
-static double unmap_batch(size_t length, int raw)
-{
-    const int prot  = PROT_READ | PROT_WRITE;
-    const int flags = MAP_PRIVATE | MAP_ANONYMOUS;
-    double start    = now_us();
-    int i;
-
-    for (i = 0; i < UNMAP_TURNS; ++i) {
-        if (raw) {
-            syscall(SYS_munmap, syscall(SYS_mmap, NULL, length, prot, flags, -1,
-                                        0L), length);
-        } else {
-            munmap(mmap(NULL, length, prot, flags, -1, 0), length);
-        }
+    if (is_held) {
+        UCT_CHECK(uct_md_mem_dereg(md, memh));
     }
-    return (now_us() - start) / UNMAP_TURNS;
-}
-
-/* The kernel's part depends on what is mapped beside it, so it is left out */
-static double unmap(size_t length)
-{
-    double least[2] = {1e9, 1e9}, took;
-    int batch, raw;
-
-    for (batch = 0; batch < UNMAP_BATCHES; ++batch) {
-        for (raw = 0; raw < 2; ++raw) {
-            took       = unmap_batch(length, raw);
-            least[raw] = (took < least[raw]) ? took : least[raw];
-        }
-    }
-    return least[0] - least[1];
+    return median(times, turns);
 }
 
 static double first(uct_md_h md, size_t length)
@@ -173,17 +119,15 @@ int main(int argc, char **argv)
     uct_md_h md;
 
     if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "message") && strcmp(kind, "unmap")) {
+        strcmp(kind, "message")) {
         fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|message|unmap BYTES\n");
+                        "covered|first|message BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
-    us = (kind[0] == 'c') ? covered(md, length) :
-         (kind[0] == 'm') ? message(md, length) :
-         (kind[0] == 'u') ? unmap(length) :
-         first(md, length);
+    us = (kind[0] == 'f') ? first(md, length) :
+                            again(md, length, kind[0] == 'c');
     printf("us %.4f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;

@@ -1,15 +1,13 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Results: printed while they are measured, as JSON, and as the table of
-doc/measurements.md."""
+"""Results: printed while they are measured, and as JSON."""
 
 import datetime
 import os
 import re
 import subprocess
 
-from measure import with_size
-from session import TOP, BenchError
-from stats import median
+from measure import median
+from session import TOP
 
 # Of each result in the JSON file, in this order; "figure" is what the limit is
 # compared with, "ratio" the same if it is one
@@ -60,11 +58,8 @@ def is_single(result):
 def subject(result):
     """The contestants as the kind compares them."""
     first, *others = result["contestants"]
-    if result["kind"].startswith("ratio"):
-        return f"{first} : {others[0]}" if others else first
-    if result["kind"].startswith("difference"):
-        return f"{first} - {others[0]}"
-    return first
+    sign = {"ratio": " : ", "difference": " - "}.get(result["kind"])
+    return f"{first}{sign}{others[0]}" if sign and others else first
 
 
 def sentence(result):
@@ -79,7 +74,7 @@ def sentence(result):
     if medians:
         unit = result["unit"] if result["kind"] != "value" else ""
         name += f"  ({medians}{' ' if unit else ''}{unit})"
-    unit = "" if result["kind"].startswith("ratio") else result["unit"]
+    unit = "" if result["kind"] == "ratio" else result["unit"]
     limit, figure = result["limit"], result["figure"]
     if limit is not None:
         figure = round(figure, 3) or figure  # as the verdict has it
@@ -87,11 +82,10 @@ def sentence(result):
     if limit is not None:
         line += (f" ({limit['relation']} {show_number(limit['value'])}) "
                  f"{result['verdict']}")
-    if result["range"] is not None and not is_single(result):
+    if not is_single(result):
         low, high = map(show_number, result["range"])
         turns = max(map(len, result["values"].values()))
-        part = "all" if result["kind"] == "extremes" else "half"
-        line += f"; {part} of {turns} turns in {low} to {high}"
+        line += f"; half of {turns} turns in {low} to {high}"
     return line.rstrip()
 
 
@@ -128,58 +122,3 @@ def save(results, path):
     with open(path, "w") as file:
         json.dump(results, file, indent=1)
         file.write("\n")
-
-
-def read(paths):
-    """The results of several files."""
-    import json
-    results = []
-    for path in paths:
-        try:
-            with open(path) as file:
-                results += json.load(file)
-        except (OSError, ValueError) as error:
-            raise BenchError(f"{path}: {error}") from error
-    return results
-
-
-def measured(result):
-    """A cell of the table: the figure with its pairs and range."""
-    if result["verdict"] == "skipped":
-        return "skipped: " + result["reason"]
-    kind, unit = result["kind"], result["unit"]
-    sign = "+" if kind.startswith("difference") and result["figure"] > 0 else ""
-    cell = sign + show_number(result["figure"])
-    if not kind.startswith("ratio"):
-        cell += f" {unit}" if unit else ""
-    if is_single(result) or result["range"] is None:
-        return cell
-    turns = max(map(len, result["values"].values()))
-    low, high = map(show_number, result["range"])
-    noun = "pairs" if kind in ("ratio", "difference") else "turns"
-    return f"{cell} ({turns} {noun}, {low} to {high})"
-
-
-def table(results):
-    """Rows of doc/measurements.md. An empty field has the value of the field
-    above it."""
-    rows = ["| what | measured | limit | line | date, commit |",
-            "|---|---|---|---|---|"]
-    above = (None, None)
-    for result in results:
-        limit = result["limit"]
-        word = "none" if limit is None else show_number(limit["value"])
-        if result["verdict"] == "MISSED":
-            word += ", missed"
-        what = with_size(result["what"], result["size"], result["scale"])
-        if result["verdict"] != "skipped" and result["contestants"]:
-            name = subject(result)
-            what += "" if name == result["what"] else f": {name}"
-        cells = (f"`{result['line']}`", f"{result['date'][:10]}, "
-                 f"{result['commit']}")
-        shown = ["" if new == old else new for new, old in zip(cells, above)]
-        rows.append("| " + " | ".join([what, measured(result), word]) + " | "
-                    + " | ".join(shown) + " |")
-        above = cells
-    return "\n".join(row.replace("|  |", "| |").replace("|  |", "| |")
-                     for row in rows)

@@ -19,26 +19,14 @@ SKIPPED = 77
 # Large and small operations alike, on one queue pair
 UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_SCHED": "n"}
 
-
-
-def keeping_malloc(size):
-    """A malloc() of glibc that keeps up to `size` bytes of what is freed."""
-    return {"GLIBC_TUNABLES": f"glibc.malloc.trim_threshold={size}:"
-                              "glibc.malloc.mmap_threshold=33554432"}
-
-
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
-# emulated RNIC, through the preloaded shim.
+# emulated RNIC, through the preloaded shim; it pins.
 CONTESTANTS = {
     "nprdma": {"UCX_TLS": "nprdma"},
-    # malloc() keeps what is freed; in "same" it is not freed, in "zeroed" it is
-    # set to zero as well
-    "keep": {"UCX_TLS": "nprdma", **keeping_malloc(64 << 20)},
-    "same": {"UCX_TLS": "nprdma"},
-    "zeroed": {"UCX_TLS": "nprdma"},
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
+    "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
     # Nothing large beside; messages and small puts, or atomics as well, pass
     # puts elsewhere; large operations have no scheduler
     "alone": {"UCX_TLS": "nprdma"},
@@ -49,27 +37,7 @@ CONTESTANTS = {
     "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "ucp"},
     "tcp": {"UCX_TLS": "tcp"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
-    # Memory policies (policies.py): rc_verbs with UCX's registration cache,
-    # which pins; a registration for each message; a malloc() that returns
-    # nothing to the kernel; a cache and a heap with a limit; copies through
-    # nprdma's own pool; and nprdma with what it has for such programs
-    "rcache": {"UCX_TLS": "rc_verbs,ud_verbs"},
-    "direct": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_REG_METHODS": "direct"},
-    "never-return": {"UCX_TLS": "rc_verbs,ud_verbs", "GLIBC_TUNABLES":
-                     "glibc.malloc.mmap_max=0:"
-                     "glibc.malloc.trim_threshold=9223372036854775807"},
-    "bounded": {"UCX_TLS": "rc_verbs,ud_verbs", "UCX_IB_RCACHE_MAX_SIZE": "64m",
-                "GLIBC_TUNABLES": "glibc.malloc.trim_threshold=67108864"},
-    "pool": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "copy"},
-    "malloc-keep": {"UCX_TLS": "nprdma", **keeping_malloc(256 << 20)},
-    "lazy-unmap": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
-    # On another device, which is named
-    "windows": {"UCX_TLS": "nprdma"},
-    "pinned": {"UCX_TLS": "rc_verbs,ud_verbs"},
 }
-
-# Those that need the emulated RNIC under libibverbs
-OVER_VERBS = ("verbs", "rcache", "direct", "never-return", "bounded")
 
 # The C library writes the buffers that it gives to UCX, because for most tests
 # ucx_perftest does not. An unwritten buffer maps the zero page, which is always
@@ -83,9 +51,6 @@ WRITTEN = {"UCX_ALLOC_PRIO": "heap", "UCX_NPRDMA_ALLOC": "heap",
 PERFTEST = ["sh", "-c", 'exec ucx_perftest "$@" </dev/ptmx', "ucx_perftest"]
 
 COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
-MPI_PROGRAMS = ("fresh_bench", "limit_bench", "mpi_bench", "policies_bench",
-                "stale_bench")
-
 
 class BenchError(Exception):
     """Ends the program with this message."""
@@ -126,18 +91,17 @@ def field_of(text, field):
 
 class Session:
     """One run: directory `work` for what is compiled and printed, `prefix`
-    where nprdma is installed, `build` a build tree (or None). `programs` is a
-    directory with compiled programs; None: this compiles them into `work`.
-    `more` is added to each environment. `old` is None, or the session of
-    another installation that this one is compared with."""
+    where nprdma is installed. `programs` is a directory with compiled programs;
+    None: this compiles them into `work`. `more` is added to each environment.
+    `old` is None, or the session of another installation that this one is
+    compared with."""
 
-    def __init__(self, work, prefix, build=None, programs=None, more=None):
+    def __init__(self, work, prefix, programs=None, more=None):
         self.work, self.prefix, self.old = work, prefix, None
-        self.build, self.programs, self.more = build, programs, more or {}
+        self.programs, self.more = programs, more or {}
         self.cpus = os.sysconf("SC_NPROCESSORS_ONLN")
         self.other = str(1 if self.cpus > 1 else 0)
         self.half_of_memory = available_memory() // 2
-        self.seen = {}     # (line, what) -> values, for Earlier
         self.cleanups = []
         self.swap_group = None  # its directory, and its file for reclaim
         self.settings = {}  # UCX_TLS -> environment of this installation
@@ -160,10 +124,8 @@ class Session:
             self.settings[transports] = self.read(transports)
         env = {**self.settings[transports], **CONTESTANTS[contestant],
                **self.more}
-        if contestant in OVER_VERBS and env["UCX_NPRDMA_EMULATION"] == "yes":
+        if contestant == "verbs":
             env["LD_PRELOAD"] = find_shim(self.prefix)
-        elif contestant in OVER_VERBS:
-            env.pop("LD_PRELOAD", None)  # nprdma's, which has no part in it
         env.update(more or {})
         return env
 
@@ -189,7 +151,7 @@ class Session:
             return os.path.join(self.programs, name)
         if name not in self.compiled:
             self.compiled[name] = os.path.join(self.work, name)
-            compile_program(name, self.compiled[name], self.build)
+            compile_program(name, self.compiled[name])
         return self.compiled[name]
 
     def start(self, argv, env, seconds, log):
@@ -205,10 +167,10 @@ class Session:
         with open(os.path.join(self.work, log), errors="replace") as file:
             return file.read()
 
-    def run(self, argv, env, what, seconds=300, shows=True):
+    def run(self, argv, env, what, seconds=300):
         """Runs a program and returns what it prints. Raises Skip if it exits
-        with 77; shows its errors, unless `shows` is false, and raises
-        BenchError if it fails or does not end in time."""
+        with 77; shows its errors and raises BenchError if it fails or does not
+        end in time."""
         process = self.start(argv, env, seconds, "out")
         try:
             status = process.wait()
@@ -217,8 +179,7 @@ class Session:
         if status == SKIPPED:
             raise Skip((self.text("out.errors").splitlines() or [what])[-1])
         if status != 0:
-            if shows:
-                sys.stderr.write(self.text("out.errors"))
+            sys.stderr.write(self.text("out.errors"))
             raise BenchError(f"{what} failed with status {status}")
         return self.text("out")
 
@@ -228,18 +189,16 @@ class Session:
                         self.environment(contestant, more),
                         f"{name} {' '.join(words)} over {contestant}", seconds)
 
-    def mpi(self, contestant, ranks, name, words, more=None, below=(),
-            **how):
-        """Runs an MPI program, below the command `below` that sets limits, as
-        run() does; returns its output. With more ranks than CPUs each CPU gets
-        its share of them from the start: polling ranks never sleep, and the
-        kernel may leave three of four on one of two CPUs."""
+    def mpi(self, contestant, ranks, words):
+        """Runs mpi_bench; returns its output. With more ranks than CPUs each
+        CPU gets its share of them from the start: polling ranks never sleep,
+        and the kernel may leave three of four on one of two CPUs."""
         bind = [] if ranks <= self.cpus else [
             "--bind-to", "core:if-supported,overload-allowed"]
-        return self.run([*below, "mpirun.openmpi", "-np", str(ranks), *bind,
-                         self.program(name), *words],
-                        self.environment(contestant, more),
-                        f"{name} {' '.join(words)} over {contestant}", **how)
+        return self.run(["mpirun.openmpi", "-np", str(ranks), *bind,
+                         self.program("mpi_bench"), *words],
+                        self.environment(contestant),
+                        f"mpi_bench {' '.join(words)} over {contestant}")
 
     def perftest(self, contestant, field, words):
         """One ucx_perftest run between two processes on two CPUs; returns one
@@ -311,30 +270,16 @@ def words_of(*argv):
                           stdout=subprocess.PIPE).stdout.split()
 
 
-def make_variable(build, name):
-    """The words of a variable of the build tree's Makefile."""
-    with open(os.path.join(build, "Makefile")) as file:
-        found = re.search(rf"^{name} = *(.*)", file.read(), re.M)
-    return found.group(1).split() if found else []
-
-
-def compile_program(name, path, build):
+def compile_program(name, path):
     """Compiles NAME.c of this directory to `path`."""
     source = os.path.join(HERE, name + ".c")
-    if name in MPI_PROGRAMS:
-        argv = ["mpicc.openmpi", *COMPILE, "-o", path, source]
+    argv = ["cc", *COMPILE, "-o", path, source]
+    if name == "mpi_bench":
+        argv[0] = "mpicc.openmpi"
     elif name == "kernel_bench":
-        argv = ["cc", *COMPILE, f"-I{TOP}/include", "-o", path, source,
-                "-libverbs"]
-    elif name == "monitor_bench":
-        argv = ["cc", *COMPILE, "-o", path, f"-I{TOP}/src",
-                f"-I{TOP}/include", *make_variable(build, "UCX_CPPFLAGS"),
-                *make_variable(build, "VERBS_CPPFLAGS"), source,
-                f"{build}/src/ucm/.libs/libnprdma_ucm.a",
-                f"{build}/npemu/.libs/libnpemu.a", "-Wl,--no-as-needed",
-                *make_variable(build, "UCX_LIBS"), "-lpthread", "-ldl"]
+        argv += [f"-I{TOP}/include", "-libverbs"]
     else:
-        argv = ["cc", *COMPILE, "-o", path, source,
-                *words_of("pkg-config", "--cflags", "--libs", "ucx")]
+        argv += ["-lpthread", *words_of("pkg-config", "--cflags", "--libs",
+                                        "ucx")]
     if subprocess.run(argv, check=False).returncode != 0:
         raise BenchError(f"cannot compile {name}.c")

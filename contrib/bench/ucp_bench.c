@@ -1,15 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * UCP benchmark of what ucx_perftest has no test for, between two processes on
- * one machine, each bound to a CPU of its own:
+ * UCP puts of which ucx_perftest has no test, between two processes on one
+ * machine, each bound to a CPU of its own:
  *
  *   put-polling [BYTES]
  *                  put (of 8 bytes) and flush; the target calls
  *                  ucp_worker_progress()
- *   put-listening [BYTES]
- *                  the same to a target that has no endpoint of its own and
- *                  never sends anything: UCP polls no interface of it
  *   put-computing [BYTES]
  *                  the same while the target computes for a second and calls
  *                  nothing of UCX; one every two milliseconds, because back to
@@ -20,13 +17,19 @@
  *                  the same size there and back, over the same endpoint: some
  *                  fifty of these, some fifty of those, and so on, because a
  *                  host that moves the CPUs of a virtual machine changes both
- *   connect N      N endpoints created and flushed, i.e. really connected
  *
- * put-* print the median, the 99th percentile and the largest of the times in
- * microseconds, and the longest pause of a process that only reads the clock:
- * the machine itself causes delays of this length. put-pair
- * prints the medians of the batches' medians in microseconds, and of the ratios
- * of neighbouring batches. connect prints the microseconds per endpoint.
+ * These print the median and the 99th percentile of the times in microseconds.
+ * put-pair prints the medians of the batches in microseconds, and of the ratios
+ * of neighbouring batches. A stream of puts to a target that polls:
+ *
+ *   puts BYTES     puts of BYTES each that overlap nowhere
+ *   small BYTES    a put of 8 bytes elsewhere behind each of them
+ *   atomics BYTES  an atomic elsewhere behind each of them
+ *   same BYTES     all puts to one place, as ucx_perftest has it: each of them
+ *                  waits for the one before it
+ *
+ * These print the megabytes per second of the large ones, the flush at the end
+ * included.
  */
 
 #include "ucp_side.h"
@@ -45,23 +48,48 @@
 
 #define MESSAGE_ID 1
 
+/* Where a stream of puts goes, all of it in turn; more than a cache has. Words
+ * are behind that, one for each place. */
+#define DATA_BYTES  (32u << 20)
+#define MIN_STREAM  8192u
+#define MAX_PLACES  (DATA_BYTES / MIN_STREAM)
+#define TOTAL_BYTES (DATA_BYTES + (MAX_PLACES * sizeof(uint64_t)))
+
+/* Puts of a stream that are not complete */
+#define WINDOW      32
+
+/* Bytes of a stream that warm up, and that are measured */
+#define WARM_BYTES  (2ul * DATA_BYTES)
+#define BYTES       (1ul << 32)
+
 /* What the target does: a byte on the socket, which it looks at in progress */
 enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
 
 static const char *kind;
-static int        amount; /* Bytes of a put, or endpoints */
+static size_t     amount; /* Bytes of a put */
 
 static uint64_t      payload[MAX_WORDS] __attribute__((aligned(4096)));
 static unsigned long messages_received;
 
-static int is_pair(void)
+static bool is(const char *name)
 {
-    return strcmp(kind, "put-pair") == 0;
+    return strcmp(kind, name) == 0;
+}
+
+static bool is_pair(void)
+{
+    return is("put-pair");
+}
+
+static bool is_stream(void)
+{
+    return is("puts") || is("small") || is("atomics") || is("same");
 }
 
 static uint64_t features(void)
 {
-    return UCP_FEATURE_RMA | (is_pair() ? UCP_FEATURE_AM : 0);
+    return UCP_FEATURE_RMA | (is_pair() ? UCP_FEATURE_AM : 0) |
+           (is_stream() ? UCP_FEATURE_AMO64 : 0);
 }
 
 
@@ -73,8 +101,7 @@ static ucs_status_t on_message(void *arg, const void *header,
                                const ucp_am_recv_param_t *param)
 {
     CHECK(!(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) &&
-          (length == (size_t)amount), "a message of %zu bytes, or rendezvous",
-          length);
+          (length == amount), "a message of %zu bytes, or rendezvous", length);
     ++messages_received;
     return UCS_OK;
 }
@@ -148,15 +175,19 @@ static void compute_one_second(void)
     }
 }
 
-/* Serves until told to end; shows its memory for put */
+/* Serves until told to end. Its last answer is what was put last, or the sum of
+ * the words of a stream. */
 static void target_main(int sock)
 {
-    static uint64_t memory[MAX_WORDS] __attribute__((aligned(4096)));
+    size_t length    = is_stream() ? TOTAL_BYTES : sizeof(payload);
+    uint64_t *memory = map_memory(length);
+    uint64_t last    = 0;
     target_t target;
+    size_t i;
     char cmd;
 
-    target_init(&target, sock, features(), memory, sizeof(memory),
-                strcmp(kind, "put-listening") != 0);
+    memset(memory, 0, length);
+    target_init(&target, sock, features(), memory, length);
     if (is_pair()) {
         listen_for_messages(&target.side);
     }
@@ -175,7 +206,10 @@ static void target_main(int sock)
         }
     }
 
-    target_cleanup(&target, memory[0]);
+    for (i = 0; is_stream() && (i < MAX_PLACES); ++i) {
+        last += memory[DATA_BYTES / sizeof(*memory) + i];
+    }
+    target_cleanup(&target, is_stream() ? last : memory[0]);
 }
 
 static void put_flush(initiator_t *initiator, uint64_t value, int words)
@@ -189,30 +223,15 @@ static void put_flush(initiator_t *initiator, uint64_t value, int words)
     wait_for(&initiator->side, ucp_ep_flush_nbx(initiator->ep, &param));
 }
 
-static double longest_gap_us(void)
-{
-    double began = now_us();
-    double last  = began;
-    double gap   = 0;
-    double now;
-
-    while (last < began + 0.8e6) {
-        now  = now_us();
-        gap  = (now - last > gap) ? now - last : gap;
-        last = now;
-    }
-    return gap;
-}
-
 static void put_main(initiator_t *initiator, int words)
 {
-    int computing = (strcmp(kind, "put-computing") == 0);
+    int computing = is("put-computing");
     int count     = computing ? 400 : 20000;
     double *times = calloc(count, sizeof(*times));
-    uint64_t value, seen, start, first;
-    double began, us_per_tick;
+    uint64_t value, seen;
+    double began, start;
     char answer;
-    int i, done;
+    int i;
 
     for (value = 1; value <= 200; ++value) {
         put_flush(initiator, value, words);
@@ -223,118 +242,132 @@ static void put_main(initiator_t *initiator, int words)
 
     /* Only while the target certainly computes */
     began = now_us();
-    first = now_ticks();
     for (i = 0; (i < count) && (!computing || (now_us() < began + 0.8e6));
          ++i, ++value) {
         while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
         }
-        start = now_ticks();
+        start = now_us();
         put_flush(initiator, value, words);
-        times[i] = now_ticks() - start;
+        times[i] = now_us() - start;
     }
-    us_per_tick = (now_us() - began) / (now_ticks() - first);
 
-    done = i;
     command(initiator, CMD_END, &seen, sizeof(seen));
     CHECK(seen == value - 1, "the target's memory has another value");
-    sort_values(times, done);
-    printf("median_us %.3f p99_us %.3f max_us %.3f gap_us %.3f puts %d\n",
-           us_per_tick * times[done / 2],
-           us_per_tick * times[(done * 99) / 100],
-           us_per_tick * times[done - 1], longest_gap_us(), done);
+    sort_values(times, i);
+    printf("median_us %.3f p99_us %.3f puts %d\n", times[i / 2],
+           times[(i * 99) / 100], i);
     free(times);
 }
 
-/* Median ticks of a put and flush; *value is what was put last */
+/* Microseconds of a put and flush; *value is what was put last */
 static double put_batch(initiator_t *initiator, int words, uint64_t *value)
 {
-    double ticks[BATCH];
-    uint64_t start;
+    double start = now_us();
     int i;
 
     for (i = 0; i < BATCH; ++i) {
-        start = now_ticks();
         put_flush(initiator, ++*value, words);
-        ticks[i] = now_ticks() - start;
     }
-    return median(ticks, BATCH);
+    return (now_us() - start) / BATCH;
 }
 
 static double message_batch(initiator_t *initiator)
 {
-    double ticks[BATCH];
-    uint64_t start;
+    double start = now_us();
     int i;
 
     for (i = 0; i < BATCH; ++i) {
-        start = now_ticks();
         message_and_answer(initiator);
-        ticks[i] = now_ticks() - start;
     }
-    return median(ticks, BATCH);
+    return (now_us() - start) / BATCH;
 }
 
 static void pair_main(initiator_t *initiator, int words)
 {
     static double puts[PAIRS], messages[PAIRS], ratios[PAIRS];
-    uint64_t value = 0;
-    uint64_t seen, first;
-    double began, us_per_tick;
+    uint64_t value = 0, seen;
     int i;
 
     listen_for_messages(&initiator->side);
-    for (i = 0; i < WARM_PAIRS; ++i) {
-        put_batch(initiator, words, &value);
-        message_batch(initiator);
+    for (i = -WARM_PAIRS; i < PAIRS; ++i) {
+        puts[i < 0 ? 0 : i]     = put_batch(initiator, words, &value);
+        messages[i < 0 ? 0 : i] = message_batch(initiator);
     }
-
-    began = now_us();
-    first = now_ticks();
     for (i = 0; i < PAIRS; ++i) {
-        puts[i]     = put_batch(initiator, words, &value);
-        messages[i] = message_batch(initiator);
-        ratios[i]   = puts[i] / messages[i];
+        ratios[i] = puts[i] / messages[i];
     }
-    us_per_tick = (now_us() - began) / (now_ticks() - first);
 
     command(initiator, CMD_END, &seen, sizeof(seen));
     CHECK(seen == value, "the target's memory has another value");
-    printf("put_us %.3f am_us %.3f ratio %.3f\n",
-           us_per_tick * median(puts, PAIRS),
-           us_per_tick * median(messages, PAIRS), median(ratios, PAIRS));
+    printf("put_us %.3f am_us %.3f ratio %.3f\n", median(puts, PAIRS),
+           median(messages, PAIRS), median(ratios, PAIRS));
 }
 
 
-/* ---- endpoints ---- */
+/* ---- streams ---- */
 
-static void connect_main(initiator_t *initiator, int count)
+/* On the word that belongs to a place */
+static ucs_status_ptr_t small_operation(initiator_t *initiator, size_t place)
 {
-    side_t *side              = &initiator->side;
-    ucp_request_param_t param = {0};
-    ucp_ep_h *eps             = calloc(count, sizeof(*eps));
-    ucs_status_ptr_t *req     = calloc(count, sizeof(*req));
-    double start, end;
+    static uint64_t one       = 1;
+    ucp_request_param_t param = {
+        .op_attr_mask = is("atomics") ? UCP_OP_ATTR_FIELD_DATATYPE : 0,
+        .datatype     = ucp_dt_make_contig(sizeof(one))
+    };
+    uint64_t address = initiator->memory + DATA_BYTES + (place * sizeof(one));
+
+    if (is("atomics")) {
+        return ucp_atomic_op_nbx(initiator->ep, UCP_ATOMIC_OP_ADD, &one, 1,
+                                 address, initiator->rkey, &param);
+    }
+    return ucp_put_nbx(initiator->ep, &one, sizeof(one), address,
+                       initiator->rkey, &param);
+}
+
+/* Microseconds that a number of puts take */
+static double stream(initiator_t *initiator, const char *data, size_t count)
+{
+    ucs_status_ptr_t open[WINDOW] = {NULL}, small[WINDOW] = {NULL};
+    ucp_request_param_t param     = {0};
+    double start                  = now_us();
+    size_t i, place;
+
+    for (i = 0; i < count; ++i) {
+        place = is("same") ? 0 : i % (DATA_BYTES / amount);
+        wait_for(&initiator->side, open[i % WINDOW]);
+        wait_for(&initiator->side, small[i % WINDOW]);
+        open[i % WINDOW] = ucp_put_nbx(initiator->ep, data + (place * amount),
+                                       amount,
+                                       initiator->memory + (place * amount),
+                                       initiator->rkey, &param);
+        if (is("small") || is("atomics")) {
+            small[i % WINDOW] = small_operation(initiator, place);
+        }
+    }
+    for (i = 0; i < WINDOW; ++i) {
+        wait_for(&initiator->side, open[i]);
+        wait_for(&initiator->side, small[i]);
+    }
+    wait_for(&initiator->side, ucp_ep_flush_nbx(initiator->ep, &param));
+    return now_us() - start;
+}
+
+static void stream_main(initiator_t *initiator)
+{
+    size_t warm  = WARM_BYTES / amount;
+    size_t count = BYTES / amount;
+    char *data   = map_memory(DATA_BYTES);
     uint64_t seen;
-    int i;
+    double us;
 
-    start = now_us();
-    for (i = 0; i < count; ++i) {
-        eps[i] = make_ep(side, initiator->address);
-        req[i] = ucp_ep_flush_nbx(eps[i], &param);
-    }
-    for (i = 0; i < count; ++i) {
-        wait_for(side, req[i]);
-    }
-    end = now_us();
-    for (i = 0; i < count; ++i) {
-        close_ep(side, eps[i]);
-    }
-
+    memset(data, 0x55, DATA_BYTES);
+    stream(initiator, data, warm);
+    us = stream(initiator, data, count);
     command(initiator, CMD_END, &seen, sizeof(seen));
-    printf("us_per_endpoint %.2f total_us %.1f endpoints %d\n",
-           (end - start) / count, end - start, count);
-    free(req);
-    free(eps);
+    CHECK(!is("atomics") || (seen == warm + count),
+          "%zu atomics, of which the target has seen %zu", warm + count,
+          (size_t)seen);
+    printf("mb_per_s %.1f puts %zu\n", (count * amount) / us, count);
 }
 
 static void initiator_main(int sock, pid_t target)
@@ -342,41 +375,38 @@ static void initiator_main(int sock, pid_t target)
     initiator_t initiator;
 
     initiator_init(&initiator, sock, target, features());
-    if (strcmp(kind, "connect") == 0) {
-        connect_main(&initiator, amount);
+    initiator_connect(&initiator);
+    if (is_stream()) {
+        stream_main(&initiator);
+    } else if (is_pair()) {
+        pair_main(&initiator, amount / sizeof(uint64_t));
     } else {
-        initiator_connect(&initiator);
-        if (is_pair()) {
-            pair_main(&initiator, amount / sizeof(uint64_t));
-        } else {
-            put_main(&initiator, amount / sizeof(uint64_t));
-        }
-        initiator_disconnect(&initiator);
+        put_main(&initiator, amount / sizeof(uint64_t));
     }
+    initiator_disconnect(&initiator);
     initiator_cleanup(&initiator);
 }
 
+
 int main(int argc, char **argv)
 {
-    int is_connect, max;
+    bool is_put, is_right;
 
-    kind       = argc > 1 ? argv[1] : "";
-    is_connect = (strcmp(kind, "connect") == 0);
-    amount     = argc > 2 ? atoi(argv[2]) : (int)sizeof(uint64_t);
-    max        = is_connect ? 1 << 20 : MAX_WORDS * sizeof(uint64_t);
-    if ((strcmp(kind, "put-polling") && strcmp(kind, "put-listening") &&
-         strcmp(kind, "put-computing") && !is_pair() && !is_connect) ||
-        (amount > max) ||
-        (amount < (is_connect ? 1 : (int)sizeof(uint64_t))) ||
-        (!is_connect && (amount % sizeof(uint64_t)))) {
-        fprintf(stderr, "usage: ucp_bench put-polling [BYTES] | put-listening "
-                        "[BYTES] |\n       put-computing [BYTES] | put-pair "
-                        "[BYTES] | connect ENDPOINTS\n");
+    kind     = argc > 1 ? argv[1] : "";
+    amount   = argc > 2 ? strtoul(argv[2], NULL, 0) : sizeof(uint64_t);
+    is_put   = is("put-polling") || is("put-computing") || is_pair();
+    is_right = is_put ? (amount > 0) && (amount <= sizeof(payload)) &&
+                        (amount % sizeof(uint64_t) == 0) :
+               is_stream() && (amount >= MIN_STREAM) &&
+               (amount <= DATA_BYTES / 2);
+    if (!is_right) {
+        fprintf(stderr, "usage: ucp_bench put-polling|put-computing|put-pair "
+                        "[BYTES]\n       ucp_bench puts|small|atomics|same "
+                        "BYTES (%u to %u)\n", MIN_STREAM, DATA_BYTES / 2);
         return 2;
     }
 
     /* Pages of its own, not the one of zeroes that is always in the cache */
     memset(payload, 0x55, sizeof(payload));
-
     return run_both(target_main, initiator_main);
 }

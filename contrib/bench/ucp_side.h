@@ -34,7 +34,7 @@ typedef struct {
 typedef struct {
     side_t    side;
     ucp_mem_h memh;
-    ucp_ep_h  back; /* To the initiator; NULL: none */
+    ucp_ep_h  back; /* To the initiator */
     void      *peer_address;
 } target_t;
 
@@ -143,19 +143,9 @@ static inline bool is_done(ucs_status_ptr_t *request)
 
 static void wait_for(side_t *side, ucs_status_ptr_t request)
 {
-    ucs_status_t status;
-
-    if (request == NULL) {
-        return;
-    }
-    CHECK(!UCS_PTR_IS_ERR(request), "%s",
-          ucs_status_string(UCS_PTR_STATUS(request)));
-    do {
+    while (!is_done(&request)) {
         ucp_worker_progress(side->worker);
-        status = ucp_request_check_status(request);
-    } while (status == UCS_INPROGRESS);
-    CHECK(status == UCS_OK, "%s", ucs_status_string(status));
-    ucp_request_free(request);
+    }
 }
 
 static ucp_ep_h make_ep(side_t *side, const ucp_address_t *address)
@@ -198,11 +188,11 @@ static void send_worker_address(side_t *side)
 
 /*
  * Lets the initiator know of the memory, which must be there until
- * target_cleanup(). With an endpoint back, as most programs have one: UCP polls
- * no interface that it has not sent or received anything on.
+ * target_cleanup(). Makes an endpoint back, as most programs have one: UCP
+ * polls no interface that it has not sent or received anything on.
  */
 static void target_init(target_t *target, int sock, uint64_t features,
-                        void *memory, size_t length, int has_endpoint)
+                        void *memory, size_t length)
 {
     ucp_mem_map_params_t map = {
         .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
@@ -224,20 +214,15 @@ static void target_init(target_t *target, int sock, uint64_t features,
     ucp_rkey_buffer_release(rkey);
 
     target->peer_address = recv_blob(sock);
-    target->back         = NULL;
-    if (has_endpoint) {
-        target->back = make_ep(side, target->peer_address);
-        wait_for(side, ucp_ep_flush_nbx(target->back, &param));
-    }
+    target->back         = make_ep(side, target->peer_address);
+    wait_for(side, ucp_ep_flush_nbx(target->back, &param));
     send_all(sock, &address, sizeof(address));
 }
 
 /* After the initiator's last command, whose answer is `last` */
 static void target_cleanup(target_t *target, uint64_t last)
 {
-    if (target->back != NULL) {
-        close_ep(&target->side, target->back);
-    }
+    close_ep(&target->side, target->back);
     free(target->peer_address);
     send_all(target->side.sock, &last, sizeof(last));
     ucp_mem_unmap(target->side.context, target->memh);

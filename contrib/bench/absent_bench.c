@@ -1,0 +1,534 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * UCP gets of pages that are not in memory, between two processes on one
+ * machine, each bound to a CPU of its own. The data is checked. A target that
+ * is polling calls progress all the time, one that is sleeping calls nothing of
+ * UCX.
+ *
+ *   fresh polling|sleeping     4 KiB from pages that were never touched
+ *   swapped polling|sleeping   4 KiB from pages that are in swap
+ *
+ * These print the median time of a get in microseconds ("us"), and of the
+ * target's CPU to fault in such a page itself ("own_us").
+ *
+ *   cold polling|sleeping [RECLAIM]
+ *
+ * has pages of a file next to reads of the same file by O_DIRECT. RECLAIM: the
+ * pages are anonymous memory in swap. It is the file of the process's control
+ * group by which the kernel takes its memory, memory.reclaim or
+ * memory.force_empty: what was written to swap stays in memory otherwise. Each
+ * turn takes a get and a read of 4 KiB at a depth of 1, 16 of each at a depth
+ * of 16, an atomic of another endpoint alone and beside 16 such gets, at
+ * another moment of them in each turn, and a get of a page that has come and of
+ * one that was never absent. No absent page is used twice. Prints medians in
+ * microseconds: "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16,
+ * divided by 16), "atomic_us", "beside_us", "warm_us" and "plain_us"; and how
+ * many pages of the file that are got were in memory before, which must be none
+ * ("present").
+ *
+ * Exits with 77 if the pages cannot be brought to swap, or if the file system
+ * of the directory TMPDIR, or else /var/tmp, has no O_DIRECT or keeps files in
+ * memory.
+ */
+
+#include "ucp_side.h"
+
+#include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <sys/syscall.h>
+
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
+#define PAGE_SIZE  4096ul
+#define NUM_PAGES  1024u /* Of fresh and swapped */
+#define FILE_PAGES 16384u
+#define SWAP_PAGES 4096u
+#define MAX_PAGES  FILE_PAGES
+#define FILE_TURNS 150u
+#define SWAP_TURNS 60u
+#define SWAP_STAY  256u
+#define SWAP_TRIES 3000u /* In 30 seconds */
+#define DEPTH      16u
+#define DELAYS     15u
+#define AGAIN      20
+#define SKIP       77
+
+/* Commands to the target */
+enum {
+    CMD_PREPARE = 'p', /* Make the pages what the kind asks for; answers so */
+    CMD_OWN     = 'o', /* Prepare, then fault them in; answers with the time */
+    CMD_END     = 'e'
+};
+
+enum { GET1, DIRECT1, GET16, DIRECT16, ATOMIC, BESIDE, WARM, PLAIN, NUM_TIMES };
+
+static bool       is_fresh, is_cold, is_sleeping;
+static const char *reclaim; /* Of cold memory in swap; NULL: of a file */
+static unsigned   num_pages = NUM_PAGES;
+
+/* The pages, in both processes. Of cold ones, the word of atomics follows, and
+ * DEPTH pages that are never absent. */
+static void       *memory;
+
+static unsigned   order[MAX_PAGES], next_page;
+static int        direct_fd = -1;
+
+/* The first word of a page while it holds data */
+static uint64_t content(unsigned page)
+{
+    return 0xc01d000000000000ull + page;
+}
+
+static uint64_t *page_at(void *base, unsigned page)
+{
+    return (uint64_t*)((char*)base + page * PAGE_SIZE);
+}
+
+static size_t memory_size(void)
+{
+    return (num_pages + (is_cold ? 1 + DEPTH : 0)) * PAGE_SIZE;
+}
+
+static void skip(const char *why)
+{
+    fprintf(stderr, "absent_bench: %s\n", why);
+    exit(SKIP);
+}
+
+/* Of cold, a page that only the swap cache has is present as well */
+static bool is_present(unsigned page)
+{
+    static int pagemap = -1;
+    unsigned char vec;
+    uint64_t entry;
+
+    if (is_cold) {
+        CHECK(mincore(page_at(memory, page), PAGE_SIZE, &vec) == 0,
+              "mincore: %m");
+        return vec & 1;
+    }
+    if (pagemap < 0) {
+        pagemap = open("/proc/self/pagemap", O_RDONLY);
+    }
+    CHECK(pread(pagemap, &entry, sizeof(entry), (uintptr_t)page_at(
+                memory, page) / PAGE_SIZE * sizeof(entry)) == sizeof(entry),
+          "cannot read /proc/self/pagemap: %m");
+    return entry >> 63;
+}
+
+static unsigned count_present(void)
+{
+    unsigned page, count = 0;
+
+    for (page = 0; page < num_pages; ++page) {
+        count += is_present(page);
+    }
+    return count;
+}
+
+static void write_pages(unsigned first, unsigned count)
+{
+    unsigned page;
+
+    for (page = first; page < first + count; ++page) {
+        *page_at(memory, page) = content(page);
+    }
+}
+
+/* @return Whether at most `stay` pages are left, at last. Some may stay for
+ *         long, in lists of a CPU that the kernel does not look at. */
+static bool swap_out(int fd, unsigned stay, unsigned tries)
+{
+    unsigned i;
+
+    write_pages(0, num_pages);
+    for (i = 0; (i < tries) && (count_present() > stay); ++i) {
+        madvise(memory, num_pages * PAGE_SIZE, MADV_PAGEOUT);
+        if (fd >= 0) {
+            /* Fails if the kernel takes less than this */
+            (void)!write(fd, "64M", 3);
+        }
+        usleep(10000); /* They leave when they are written */
+    }
+    return count_present() <= stay;
+}
+
+
+/* ---- the pages of cold, made before the processes part ---- */
+
+static void make_file(void)
+{
+    const char *dir = getenv("TMPDIR");
+    static uint64_t data[PAGE_SIZE / sizeof(uint64_t)];
+    char name[256];
+    unsigned page;
+    int fd;
+
+    snprintf(name, sizeof(name), "%s/nprdma-bench-XXXXXX",
+             (dir == NULL) ? "/var/tmp" : dir);
+    fd = mkstemp(name);
+    CHECK(fd >= 0, "cannot make a file like %s", name);
+    for (page = 0; page < num_pages; ++page) {
+        data[0] = content(page);
+        CHECK(write(fd, data, sizeof(data)) == sizeof(data), "write: %m");
+    }
+    CHECK(fsync(fd) == 0, "fsync: %m");
+    direct_fd = open(name, O_RDONLY | O_DIRECT);
+    unlink(name);
+    if (direct_fd < 0) {
+        skip("the file system has no O_DIRECT");
+    }
+
+    /* One mapping for all: a key is of one registration */
+    memory = map_memory(memory_size());
+    CHECK((reclaim != NULL) ||
+          (mmap(memory, num_pages * PAGE_SIZE, PROT_READ | PROT_WRITE,
+                MAP_SHARED | MAP_FIXED, fd, 0) == memory), "mmap: %m");
+    CHECK(madvise(memory, num_pages * PAGE_SIZE, MADV_RANDOM) == 0,
+          "madvise: %m");
+    posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+static void make_cold(void)
+{
+    unsigned i, other, page;
+    int fd;
+
+    num_pages = (reclaim == NULL) ? FILE_PAGES : SWAP_PAGES;
+    make_file();
+    if (reclaim != NULL) {
+        fd = open(reclaim, O_WRONLY);
+        CHECK(fd >= 0, "%s: %m", reclaim);
+        if (!swap_out(fd, SWAP_STAY, SWAP_TRIES)) {
+            skip("the pages do not leave: no swap, or its disk is busy");
+        }
+        close(fd);
+    } else if (is_present(0)) {
+        skip("the file system keeps files in memory");
+    }
+
+    for (i = 0; i < num_pages; ++i) {
+        order[i] = i;
+    }
+    for (i = num_pages - 1; i > 0; --i) {
+        other        = rand() % (i + 1);
+        page         = order[i];
+        order[i]     = order[other];
+        order[other] = page;
+    }
+}
+
+
+/* ---- the target ---- */
+
+static void prepare(void)
+{
+    if (is_fresh) {
+        CHECK(madvise(memory, num_pages * PAGE_SIZE, MADV_DONTNEED) == 0,
+              "madvise: %m");
+    } else if (!swap_out(-1, 0, 10)) {
+        skip("the pages do not leave: no swap?");
+    }
+}
+
+static double own_faults(void)
+{
+    static double times[NUM_PAGES];
+    unsigned page;
+    double start;
+
+    prepare();
+    for (page = 0; page < num_pages; ++page) {
+        start = now_us();
+        (void)*(volatile uint64_t*)page_at(memory, page);
+        times[page] = now_us() - start;
+    }
+    return median(times, num_pages);
+}
+
+static void target_main(int sock)
+{
+    target_t target;
+    double us;
+    char cmd;
+
+    if (is_cold) {
+        write_pages(num_pages + 1, DEPTH);
+        *page_at(memory, num_pages) = 0;
+    } else {
+        memory = map_small_pages(memory_size());
+        write_pages(0, num_pages);
+    }
+    target_init(&target, sock, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, memory,
+                memory_size());
+    do {
+        if (!is_sleeping) {
+            progress_some(&target.side);
+        }
+        if (recv(sock, &cmd, 1, is_sleeping ? 0 : MSG_DONTWAIT) != 1) {
+            cmd = 0;
+        } else if (cmd == CMD_PREPARE) {
+            prepare();
+            send_all(sock, &cmd, 1);
+        } else if (cmd == CMD_OWN) {
+            us = own_faults();
+            send_all(sock, &us, sizeof(us));
+        }
+    } while (cmd != CMD_END);
+    target_cleanup(&target, 0);
+}
+
+
+/* ---- the initiator ---- */
+
+static uint64_t buffers[2 * DEPTH][PAGE_SIZE / sizeof(uint64_t)]
+        __attribute__((aligned(PAGE_SIZE)));
+
+static void start_gets(initiator_t *initiator, unsigned depth,
+                       const unsigned *pages, ucs_status_ptr_t *requests)
+{
+    ucp_request_param_t param = {0};
+    unsigned i;
+
+    for (i = 0; i < depth; ++i) {
+        requests[i] = ucp_get_nbx(initiator->ep, buffers[i], PAGE_SIZE,
+                                  initiator->memory + pages[i] * PAGE_SIZE,
+                                  initiator->rkey, &param);
+    }
+}
+
+static void end_gets(initiator_t *initiator, unsigned depth,
+                     const unsigned *pages, ucs_status_ptr_t *requests)
+{
+    unsigned i;
+
+    for (i = 0; i < depth; ++i) {
+        wait_for(&initiator->side, requests[i]);
+    }
+    for (i = 0; i < depth; ++i) {
+        CHECK(buffers[i][0] == (is_fresh ? 0 : content(pages[i])),
+              "wrong data");
+    }
+}
+
+/* Microseconds of a get of each of these pages, all at once */
+static double gets(initiator_t *initiator, unsigned depth,
+                   const unsigned *pages)
+{
+    ucs_status_ptr_t requests[DEPTH];
+    double start = now_us();
+
+    start_gets(initiator, depth, pages, requests);
+    end_gets(initiator, depth, pages, requests);
+    return (now_us() - start) / depth;
+}
+
+static double get_pages(initiator_t *initiator)
+{
+    static double times[NUM_PAGES];
+    ucs_status_ptr_t first;
+    unsigned page = 0;
+    char done;
+
+    /* The connection is made by a first get, of a page that is then dropped */
+    start_gets(initiator, 1, &page, &first);
+    wait_for(&initiator->side, first);
+    command(initiator, CMD_PREPARE, &done, 1);
+    for (page = 0; page < num_pages; ++page) {
+        times[page] = gets(initiator, 1, &page);
+    }
+    return median(times, num_pages);
+}
+
+
+/* ---- cold ---- */
+
+static unsigned num_present;
+
+/* The kernel also reads what was next to a page in swap. What it reads by
+ * itself of a file may come at any time. */
+static void take_pages(unsigned depth, unsigned *pages, bool must_be_absent)
+{
+    unsigned i;
+
+    for (i = 0; i < depth; ++i) {
+        do {
+            CHECK(next_page < num_pages, "too few pages");
+            pages[i] = order[next_page++];
+        } while (must_be_absent && (reclaim != NULL) && is_present(pages[i]));
+        num_present += must_be_absent && (reclaim == NULL) &&
+                       is_present(pages[i]);
+    }
+}
+
+static double cold_gets(initiator_t *initiator, unsigned depth)
+{
+    unsigned pages[DEPTH];
+
+    take_pages(depth, pages, true);
+    return gets(initiator, depth, pages);
+}
+
+/* The last of some gets of a page that is in memory: the first of them find
+ * the caches full of other things */
+static double get_again(initiator_t *initiator, unsigned page)
+{
+    double us = 0;
+    int i;
+
+    for (i = 0; i < AGAIN; ++i) {
+        us = gets(initiator, 1, &page);
+    }
+    return us;
+}
+
+static double reads(unsigned depth)
+{
+    static aio_context_t context;
+    struct iocb blocks[DEPTH] = {}, *list[DEPTH];
+    struct io_event events[DEPTH];
+    unsigned i, pages[DEPTH];
+    double start, us;
+
+    CHECK((context != 0) || (syscall(SYS_io_setup, DEPTH, &context) == 0),
+          "io_setup: %m");
+    take_pages(depth, pages, false);
+    for (i = 0; i < depth; ++i) {
+        blocks[i].aio_lio_opcode = IOCB_CMD_PREAD;
+        blocks[i].aio_fildes     = direct_fd;
+        blocks[i].aio_buf        = (uintptr_t)buffers[DEPTH + i];
+        blocks[i].aio_nbytes     = PAGE_SIZE;
+        blocks[i].aio_offset     = pages[i] * PAGE_SIZE;
+        list[i]                  = &blocks[i];
+    }
+
+    start = now_us();
+    CHECK((syscall(SYS_io_submit, context, depth, list) == (long)depth) &&
+          (syscall(SYS_io_getevents, context, depth, depth, events, NULL) ==
+           (long)depth), "reads by O_DIRECT: %m");
+    us = (now_us() - start) / depth;
+    for (i = 0; i < depth; ++i) {
+        CHECK(buffers[DEPTH + i][0] == content(pages[i]), "wrong data");
+    }
+    return us;
+}
+
+static double one_atomic(initiator_t *initiator, ucp_ep_h ep, ucp_rkey_h rkey)
+{
+    uint64_t add = 1, old;
+    double start = now_us();
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
+                        UCP_OP_ATTR_FIELD_REPLY_BUFFER,
+        .datatype     = ucp_dt_make_contig(sizeof(add)),
+        .reply_buffer = &old
+    };
+
+    wait_for(&initiator->side,
+             ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD, &add, 1,
+                               initiator->memory + num_pages * PAGE_SIZE, rkey,
+                               &param));
+    return now_us() - start;
+}
+
+/* @param [in] delay  Of the atomic, in microseconds */
+static double atomic_beside(initiator_t *initiator, ucp_ep_h ep,
+                            ucp_rkey_h rkey, unsigned delay)
+{
+    ucs_status_ptr_t requests[DEPTH];
+    unsigned pages[DEPTH];
+    double start, us;
+
+    take_pages(DEPTH, pages, true);
+    start_gets(initiator, DEPTH, pages, requests);
+    /* The NIC meets the absent pages, and the target is asked for them */
+    for (start = now_us(); now_us() < start + delay;) {
+        ucp_worker_progress(initiator->side.worker);
+    }
+    us = one_atomic(initiator, ep, rkey);
+    end_gets(initiator, DEPTH, pages, requests);
+    return us;
+}
+
+static void measure_cold(initiator_t *initiator)
+{
+    static const char *names[NUM_TIMES] = {
+        "get1_us", "direct1_us", "get16_us", "direct16_us", "atomic_us",
+        "beside_us", "warm_us", "plain_us"
+    };
+    static double times[NUM_TIMES][FILE_TURNS];
+    unsigned turns = (reclaim == NULL) ? FILE_TURNS : SWAP_TURNS;
+    ucp_ep_h ep    = make_ep(&initiator->side, initiator->address);
+    ucp_rkey_h rkey;
+    unsigned i;
+
+    UCP_CHECK(ucp_ep_rkey_unpack(ep, initiator->packed, &rkey));
+    one_atomic(initiator, ep, rkey);
+    cold_gets(initiator, DEPTH);
+    for (i = 0; i < turns; ++i) {
+        times[GET1][i]     = cold_gets(initiator, 1);
+        times[DIRECT1][i]  = reads(1);
+        times[GET16][i]    = cold_gets(initiator, DEPTH);
+        times[WARM][i]     = get_again(initiator, order[next_page - 1]);
+        times[PLAIN][i]    = get_again(initiator, num_pages + 1 + (i % DEPTH));
+        times[DIRECT16][i] = reads(DEPTH);
+        times[ATOMIC][i]   = one_atomic(initiator, ep, rkey);
+        times[BESIDE][i]   = atomic_beside(initiator, ep, rkey,
+                                           (i % DELAYS) * 20);
+    }
+    for (i = 0; i < NUM_TIMES; ++i) {
+        printf("%s %.3f ", names[i], median(times[i], turns));
+    }
+    printf("present %u\n", num_present);
+    ucp_rkey_destroy(rkey);
+    close_ep(&initiator->side, ep);
+}
+
+static void initiator_main(int sock, pid_t target)
+{
+    initiator_t initiator;
+    double us, own_us;
+    uint64_t last;
+
+    initiator_init(&initiator, sock, target,
+                   UCP_FEATURE_RMA | UCP_FEATURE_AMO64);
+    initiator_connect(&initiator);
+    if (is_cold) {
+        measure_cold(&initiator);
+    } else {
+        us = get_pages(&initiator);
+        command(&initiator, CMD_OWN, &own_us, sizeof(own_us));
+        printf("us %.3f own_us %.3f\n", us, own_us);
+    }
+    /* The target closes its endpoint, which takes progress on both sides */
+    command(&initiator, CMD_END, &last, sizeof(last));
+    initiator_disconnect(&initiator);
+    initiator_cleanup(&initiator);
+}
+
+int main(int argc, char **argv)
+{
+    const char *kind   = (argc > 2) ? argv[1] : "";
+    const char *target = (argc > 2) ? argv[2] : "";
+
+    is_fresh    = !strcmp(kind, "fresh");
+    is_cold     = !strcmp(kind, "cold");
+    is_sleeping = !strcmp(target, "sleeping");
+    if (!(is_fresh || is_cold || !strcmp(kind, "swapped")) ||
+        !(is_sleeping || !strcmp(target, "polling"))) {
+        fprintf(stderr, "usage: absent_bench fresh|swapped polling|sleeping\n"
+                        "       absent_bench cold polling|sleeping "
+                        "[RECLAIM]\n");
+        return 2;
+    }
+
+    if (is_cold) {
+        reclaim = (argc > 3) ? argv[3] : NULL;
+        make_cold();
+    }
+    return run_both(target_main, initiator_main);
+}
