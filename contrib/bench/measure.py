@@ -17,7 +17,7 @@ from session import CONTESTANTS, BenchError, Skip
 #   unit         of the values
 #   sizes        one measurement for each; an entry may be a function of the
 #                session. (None,): there is no size
-#   scale        what a size counts: SCALES
+#   scale        what a size counts: "bytes" or "pages"
 #   turns        function of --turns: how many turns this row has
 #   prepare      function of the session that is called before
 Row = collections.namedtuple(
@@ -33,7 +33,6 @@ Judge = collections.namedtuple(
     "Judge", "kind a b relation limit show what size unit",
     defaults=(None, None, None, (), None, None, None))
 
-SCALES = {"pages": "{} page(s) at a time"}
 
 
 def median(values):
@@ -121,8 +120,8 @@ def show_size(size, scale="bytes"):
     """A size as a person writes it; empty if there is none."""
     if size is None:
         return ""
-    if scale in SCALES:
-        return SCALES[scale].format(size)
+    if scale == "pages":
+        return f"{size} page(s) at a time"
     for unit, name in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size / unit:.4g} {name}"

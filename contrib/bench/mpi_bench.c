@@ -282,21 +282,6 @@ static double warm(size_t size, int turn)
     return (MPI_Wtime() - start) * 1e6;
 }
 
-static int *allocate_window(size_t size, MPI_Win *win)
-{
-    int *part;
-
-    MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &part, win);
-    MPI_Win_lock_all(0, *win);
-    return part;
-}
-
-static void free_window(MPI_Win *win)
-{
-    MPI_Win_unlock_all(*win);
-    MPI_Win_free(win);
-}
-
 /* Get the part of each rank, and check that it has `value`, and `more` more for
  * each rank before */
 static void get_parts(MPI_Win win, int *buffer, size_t count, int value,
@@ -333,8 +318,10 @@ static double window(size_t size, int turn)
 
     MPI_Barrier(MPI_COMM_WORLD);
     start = MPI_Wtime();
-    allocate_window(size, &first);
-    own = allocate_window(size, &second);
+    MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &first);
+    MPI_Win_lock_all(0, first);
+    MPI_Win_allocate(size, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &own, &second);
+    MPI_Win_lock_all(0, second);
     set(buffer, count, turn + 1);
     for (part = 0; (rank == 0) && (part < num_ranks); ++part) {
         MPI_Put(buffer, count, MPI_INT, part, 0, count, MPI_INT, first);
@@ -345,8 +332,10 @@ static double window(size_t size, int turn)
     MPI_Barrier(MPI_COMM_WORLD);
     get_parts(first, buffer, count, turn + 1, 0);
     get_parts(second, buffer, count, turn + 2, 1);
-    free_window(&second);
-    free_window(&first);
+    MPI_Win_unlock_all(second);
+    MPI_Win_free(&second);
+    MPI_Win_unlock_all(first);
+    MPI_Win_free(&first);
     start = (MPI_Wtime() - start) * 1e6;
     munmap(buffer, size);
     return start;

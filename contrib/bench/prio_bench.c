@@ -242,8 +242,7 @@ static void measure_latency(run_t *run)
     free(values);
 }
 
-/* @return Megabytes per second of the large ones; *rate_p: small ones in a
- *         second. */
+/* @return MB/s of the large ones; *rate_p: small ones in a second */
 static double flood(run_t *run, bool has_small, double *rate_p)
 {
     ucs_status_ptr_t small[FLOOD_SMALL] = {NULL};

@@ -27,19 +27,14 @@ def machine():
 
 
 def commit():
-    """Of this source tree."""
-    done = subprocess.run(
-        ["git", "-C", TOP, "describe", "--always", "--dirty", "--abbrev=7",
-         "--exclude=*"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        text=True, check=False) if git_is_there() else None
-    return done.stdout.strip() or "unknown" if done else "unknown"
-
-
-def git_is_there():
-    """A source package has no history."""
-    return os.path.exists(os.path.join(TOP, ".git")) and any(
-        os.access(os.path.join(folder, "git"), os.X_OK)
-        for folder in os.environ.get("PATH", "").split(":"))
+    """Of this source tree. A source package has no history."""
+    try:
+        return subprocess.run(
+            ["git", "-C", TOP, "describe", "--always", "--dirty",
+             "--abbrev=7", "--exclude=*"], stdout=subprocess.PIPE, text=True,
+            stderr=subprocess.DEVNULL, check=False).stdout.strip() or "unknown"
+    except OSError:
+        return "unknown"
 
 
 def show_number(number):

@@ -252,9 +252,8 @@ def free_port():
 
 def stop(process):
     """Ends a program that still runs; timeout(1) passes the signal on."""
-    if process.poll() is None:
-        process.terminate()
-        process.wait()
+    process.terminate()
+    process.wait()
 
 
 def available_memory():

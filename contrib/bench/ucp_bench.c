@@ -76,11 +76,6 @@ static bool is(const char *name)
     return strcmp(kind, name) == 0;
 }
 
-static bool is_pair(void)
-{
-    return is("put-pair");
-}
-
 static bool is_stream(void)
 {
     return is("puts") || is("small") || is("atomics") || is("same");
@@ -88,7 +83,7 @@ static bool is_stream(void)
 
 static uint64_t features(void)
 {
-    return UCP_FEATURE_RMA | (is_pair() ? UCP_FEATURE_AM : 0) |
+    return UCP_FEATURE_RMA | (is("put-pair") ? UCP_FEATURE_AM : 0) |
            (is_stream() ? UCP_FEATURE_AMO64 : 0);
 }
 
@@ -188,11 +183,11 @@ static void target_main(int sock)
 
     memset(memory, 0, length);
     target_init(&target, sock, features(), memory, length);
-    if (is_pair()) {
+    if (is("put-pair")) {
         listen_for_messages(&target.side);
     }
     for (cmd = 0; cmd != CMD_END;) {
-        if (is_pair()) {
+        if (is("put-pair")) {
             answer_some(&target);
         } else {
             progress_some(&target.side);
@@ -378,7 +373,7 @@ static void initiator_main(int sock, pid_t target)
     initiator_connect(&initiator);
     if (is_stream()) {
         stream_main(&initiator);
-    } else if (is_pair()) {
+    } else if (is("put-pair")) {
         pair_main(&initiator, amount / sizeof(uint64_t));
     } else {
         put_main(&initiator, amount / sizeof(uint64_t));
@@ -394,7 +389,7 @@ int main(int argc, char **argv)
 
     kind     = argc > 1 ? argv[1] : "";
     amount   = argc > 2 ? strtoul(argv[2], NULL, 0) : sizeof(uint64_t);
-    is_put   = is("put-polling") || is("put-computing") || is_pair();
+    is_put   = is("put-polling") || is("put-computing") || is("put-pair");
     is_right = is_put ? (amount > 0) && (amount <= sizeof(payload)) &&
                         (amount % sizeof(uint64_t) == 0) :
                is_stream() && (amount >= MIN_STREAM) &&
