@@ -2,38 +2,23 @@
 """What the machine is: chosen facts of /sys, /proc and of other programs. All
 paths are below Tree.root, so that tests can give another one."""
 
-import glob
 import os
 import re
 import resource
+import struct
 import subprocess
-
-import hw_parse
-
-IDENTITY = ("vendor", "device", "subsystem_vendor", "subsystem_device",
-            "revision")
-LINK = ("current_link_speed", "current_link_width", "max_link_speed",
-        "max_link_width", "numa_node")
-PORT = ("state", "phys_state", "link_layer", "rate")
-VM = ("swappiness", "overcommit_memory", "compaction_proactiveness")
 
 
 class Tree:
     """A file system, and programs. `run` is a function of words that returns
-    what a program prints, or None if it is not there or fails."""
+    what a program prints, or an empty text."""
 
     def __init__(self, root="/", run=None):
-        self.root = root
-        self.run = run or run_program
+        self.root, self.run = root, run or run_program
 
     def path(self, name):
         """The real path of a name that begins with "/"."""
         return os.path.join(self.root, name.lstrip("/"))
-
-    def text(self, name):
-        """The text of a file without blanks around it, or None."""
-        data = self.data(name)
-        return None if data is None else data.decode(errors="replace").strip()
 
     def data(self, name):
         """The bytes of a file, or None."""
@@ -43,9 +28,14 @@ class Tree:
         except OSError:
             return None
 
+    def text(self, name):
+        """The text of a file without blanks around it, or None."""
+        data = self.data(name)
+        return None if data is None else data.decode(errors="replace").strip()
+
     def texts(self, folder, names):
-        """{name: text} of files that are there."""
-        found = {name: self.text(f"{folder}/{name}") for name in names}
+        """{name: text} of the files in a folder, whose names are words."""
+        found = {name: self.text(f"{folder}/{name}") for name in names.split()}
         return {name: text for name, text in found.items() if text is not None}
 
     def link(self, name):
@@ -68,149 +58,178 @@ class Tree:
 
 
 def run_program(*words):
-    """What a program prints within 20 s, or None."""
+    """What a program prints within 20 s, or an empty text."""
     try:
         done = subprocess.run(words, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, text=True, timeout=20,
                               stderr=subprocess.DEVNULL, errors="replace",
                               check=False)
     except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+# ---- parsers ----
+
+def fields(text, separator=":"):
+    """{name: value} of lines "name: value"; later ones win. Also for ethtool
+    -i and lspci -vmm."""
+    found = {}
+    for line in (text or "").splitlines():
+        name, colon, value = line.partition(separator)
+        if colon and name.strip():
+            found[name.strip()] = value.strip()
+    return found
+
+
+def figures(text):
+    """The same, with numbers as numbers."""
+    return {name: int(value) if re.fullmatch(r"\d+", value) else
+            float(value) if re.fullmatch(r"\d+\.\d+", value) else value
+            for name, value in fields(text).items()}
+
+
+def word(data, offset, form):
+    """A little-endian number; None behind the end."""
+    if offset + struct.calcsize(form) > len(data):
         return None
-    return done.stdout if done.returncode == 0 else None
+    return struct.unpack_from(form, data, offset)[0]
+
+
+def capability(data, offset, wanted, form, id_bits, next_at):
+    """Where one of the capabilities in a list begins in the configuration
+    space of a PCI function, or None. The list may be broken or a circle."""
+    seen = set()
+    while offset and offset not in seen:
+        seen.add(offset)
+        head = word(data, offset, form)
+        if not head or head == 0xffffffff:
+            return None
+        if head & id_bits == wanted:
+            return offset
+        offset = head >> next_at
+    return None
+
+
+def pci_settings(data):
+    """What a configuration space says; None for what is not in it."""
+    settings = dict.fromkeys(
+        ("relaxed ordering", "max payload", "max read request",
+         "extended tags", "ATS capability", "ATS enabled"))
+    pcie = capability(data, word(data, 0x34, "<B"), 0x10, "<H", 0xff, 8)
+    control = word(data, pcie + 8, "<H") if pcie else None
+    if control is not None:
+        settings.update({
+            "relaxed ordering": bool(control & 1 << 4),
+            "extended tags": bool(control & 1 << 8),
+            "max payload": 128 << (control >> 5 & 7),
+            "max read request": 128 << (control >> 12 & 7)})
+    if len(data) > 0x100:
+        ats = capability(data, 0x100, 0x0f, "<I", 0xffff, 20)
+        settings["ATS capability"] = ats is not None
+        control = word(data, ats + 6, "<H") if ats else 0
+        settings["ATS enabled"] = None if control is None else \
+            bool(control & 1 << 15)
+    return settings
+
+
+def chosen(words, pattern):
+    """Those that concern this; others may have names in them."""
+    return [each for each in words if re.match(pattern, each)]
+
+
+def log_findings(lines):
+    """(harmful lines, other lines) of the kernel's log that concern this."""
+    bad = [line for line in lines if re.search(
+        r"DMAR: .*([Ff]ault|[Ff]ailed|already set)|BUG|WARNING|Oops|"
+        r"general protection|[Uu]nable to handle|AER: .*error|"
+        r"blocked for more than|soft lockup|Bad page|nobody cared", line)]
+    return bad, [line for line in lines if line not in bad and re.search(
+        r"nprdma|DMAR|IOMMU|iommu|mlx5|bnxt_re|irdma|infiniband|\bib_", line)]
+
+
+# ---- facts ----
+
+# Of the whole machine: name, folder, files
+FILES = (
+    ("kernel", "/proc/sys/kernel", "osrelease version tainted numa_balancing"),
+    ("lockdown", "/sys/kernel/security", "lockdown"),
+    ("huge pages", "/sys/kernel/mm/transparent_hugepage", "enabled"),
+    ("computer", "/sys/class/dmi/id", "sys_vendor product_name board_name "
+     "bios_version bios_date"))
 
 
 def pci_address(tree, device):
     """Of an RDMA device, or None: "0000:03:00.0"."""
-    address = tree.link(f"/sys/class/infiniband/{device}/device")
-    if address and re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]",
-                                address):
-        return address
-    return None
+    address = tree.link(f"/sys/class/infiniband/{device}/device") or ""
+    return address if re.fullmatch(
+        r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", address) else None
 
 
 def device_facts(tree, device):
-    """Of an RDMA device."""
+    """Of an RDMA device. Digits of the IOMMU's registers are in groups, unlike
+    those of a GUID."""
     base = f"/sys/class/infiniband/{device}"
     address = pci_address(tree, device)
     pci = f"/sys/bus/pci/devices/{address}"
-    facts = {"name": device, "PCI address": address,
-             "driver": tree.link(f"{base}/device/driver"),
-             **tree.texts(base, ("fw_ver", "hw_rev", "hca_type", "board_id")),
-             "ports": {number: tree.texts(f"{base}/ports/{number}", PORT)
-                       for number in tree.names(f"{base}/ports")}}
-    if address is None:
-        return facts
-    facts["PCI"] = {**tree.texts(pci, IDENTITY), **tree.texts(pci, LINK),
-                    **hw_parse.pci_settings(tree.data(f"{pci}/config") or b"")}
-    facts["model"] = model(tree, address)
-    facts["virtual function"] = tree.exists(f"{pci}/physfn")
-    facts["IOMMU"] = iommu_of(tree, pci)
-    facts["Ethernet"] = [ethernet(tree, net)
-                         for net in tree.names(f"{pci}/net")]
-    return facts
-
-
-def model(tree, address):
-    """What the list of PCI ids calls it."""
-    found = hw_parse.fields(tree.run("lspci", "-D", "-vmm", "-s", address) or
-                            "")
-    return {name: found[name] for name in ("Vendor", "Device", "SVendor",
-                                           "SDevice") if name in found}
-
-
-def ethernet(tree, net):
-    """Of the network device: driver and firmware, no names, no addresses."""
-    found = hw_parse.fields(tree.run("ethtool", "-i", net) or "")
-    facts = {name: found[name] for name in ("driver", "version",
-                                            "firmware-version")
-             if name in found}
-    return {**facts, **tree.texts(f"/sys/class/net/{net}", ("mtu", "speed"))}
-
-
-def iommu_of(tree, pci):
-    """Of a PCI function: its group and unit."""
-    group = tree.link(f"{pci}/iommu_group")
-    if group is None:
-        return {"group": None}
-    unit = tree.link(f"{pci}/iommu")
-    base = f"/sys/kernel/iommu_groups/{group}"
-    return {"group": group, "domain": tree.text(f"{base}/type"),
-            "functions in the group": len(tree.names(f"{base}/devices")),
+    group, unit = tree.link(f"{pci}/iommu_group"), tree.link(f"{pci}/iommu")
+    groups = f"/sys/kernel/iommu_groups/{group}"
+    model = fields(tree.run("lspci", "-D", "-vmm", "-s", address or "none"))
+    return {
+        "name": device, "PCI address": address,
+        "driver": tree.link(f"{base}/device/driver"),
+        **tree.texts(base, "fw_ver hw_rev hca_type board_id"),
+        "ports": {number: tree.texts(f"{base}/ports/{number}",
+                                     "state phys_state link_layer rate")
+                  for number in tree.names(f"{base}/ports")},
+        "PCI": {**tree.texts(pci, "vendor device subsystem_vendor "
+                             "subsystem_device revision current_link_speed "
+                             "current_link_width max_link_speed "
+                             "max_link_width numa_node"),
+                **pci_settings(tree.data(f"{pci}/config") or b"")},
+        "model": {name: model[name] for name in ("Vendor", "Device", "SDevice")
+                  if name in model},
+        "virtual function": tree.exists(f"{pci}/physfn"),
+        "IOMMU": {
+            "group": group, "domain": tree.text(f"{groups}/type"),
+            "functions in the group": len(tree.names(f"{groups}/devices")),
             "unit": unit,
-            **{name: hw_parse.grouped(text) for name, text in tree.texts(
-                f"/sys/class/iommu/{unit}/intel-iommu",
-                ("version", "cap", "ecap")).items()}}
-
-
-def kernel_facts(tree):
-    """The kernel and its settings."""
-    release = tree.text("/proc/sys/kernel/osrelease") or ""
-    config = tree.text(f"/boot/config-{release}")
-    return {"release": release,
-            "version": tree.text("/proc/sys/kernel/version"),
-            "tainted": tree.text("/proc/sys/kernel/tainted"),
-            "command line": hw_parse.kernel_words(
-                tree.text("/proc/cmdline") or ""),
-            "configuration": hw_parse.kernel_options(config or ""),
-            "lockdown": tree.text("/sys/kernel/security/lockdown"),
-            "huge pages": tree.text(
-                "/sys/kernel/mm/transparent_hugepage/enabled"),
-            "KSM": tree.text("/sys/kernel/mm/ksm/run"),
-            "NUMA balancing": tree.text("/proc/sys/kernel/numa_balancing"),
-            "vm": tree.texts("/proc/sys/vm", VM)}
+            **{name: "_".join(re.findall(r".{1,8}", text[::-1]))[::-1]
+               for name, text in tree.texts(
+                   f"/sys/class/iommu/{unit}/intel-iommu",
+                   "version cap ecap").items()}}}
 
 
 def machine_facts(tree):
-    """CPUs, memory, model of the computer."""
-    cpu = re.search(r"^model name[^:]*: *(.*)",
-                    tree.text("/proc/cpuinfo") or "", re.M)
-    memory = hw_parse.fields(tree.text("/proc/meminfo") or "")
-    system = hw_parse.fields(tree.text("/etc/os-release") or "", "=")
-    return {"CPU": cpu.group(1) if cpu else None,
-            "CPUs": os.sysconf("SC_NPROCESSORS_ONLN"),
-            "NUMA nodes": len([name for name in
-                               tree.names("/sys/devices/system/node")
-                               if re.fullmatch(r"node\d+", name)]),
-            "memory": {name: memory.get(name) for name in (
-                "MemTotal", "MemAvailable", "SwapTotal", "SwapFree")},
-            "computer": tree.texts("/sys/class/dmi/id", (
-                "sys_vendor", "product_name", "board_name", "bios_version",
-                "bios_date")),
-            "system": system.get("PRETTY_NAME", "").strip('"')}
+    """CPUs, memory, kernel, libraries."""
+    memory = fields(tree.text("/proc/meminfo"))
+    release = tree.text("/proc/sys/kernel/osrelease")
+    rdma_core = [name for folder in ("/usr/lib64", *(
+        f"/usr/lib/{name}" for name in tree.names("/usr/lib")))
+        for name in tree.names(folder) if name.startswith("libibverbs.so.1.")]
+    return {
+        "CPU": fields(tree.text("/proc/cpuinfo")).get("model name"),
+        "CPUs": os.sysconf("SC_NPROCESSORS_ONLN"),
+        "memory": {name: memory.get(name) for name in (
+            "MemTotal", "MemAvailable", "SwapTotal", "SwapFree")},
+        **{name: tree.texts(folder, names) for name, folder, names in FILES},
+        "system": fields(tree.text("/etc/os-release"), "=").get("PRETTY_NAME"),
+        "command line": chosen(
+            (tree.text("/proc/cmdline") or "").split(),
+            r"(intel_iommu|amd_iommu|iommu(\.\w+)?|pci|pcie_\w+|mitigations|"
+            r"transparent_hugepage|hugepages|default_hugepagesz|hugepagesz|"
+            r"iomem|lockdown|module\.sig_enforce|numa_balancing)(=|$)"),
+        "configuration": chosen(
+            (tree.text(f"/boot/config-{release}") or "").splitlines(),
+            r"CONFIG_(\w*IOMMU\w*|MODULE_SIG_FORCE|DMABUF_MOVE_NOTIFY|"
+            r"INFINIBAND_ON_DEMAND_PAGING|MMU_NOTIFIER|PREEMPT\w*|HZ|KSM)="),
+        "ulimit -l": resource.getrlimit(resource.RLIMIT_MEMLOCK),
+        "rdma-core": rdma_core,
+        **{words[0]: (tree.run(*words).splitlines() or [None])[0]
+           for words in (("ofed_info", "-s"), ("cc", "--version"))}}
 
 
-def software_facts(tree):
-    """Versions of the libraries and programs that take part."""
-    verbs = [os.path.realpath(path) for pattern in (
-        "usr/lib*/libibverbs.so.1", "usr/lib/*/libibverbs.so.1")
-        for path in glob.glob(os.path.join(tree.root, pattern))]
-    ucx = (tree.run("ucx_info", "-v") or "").splitlines()
-    ofed = (tree.run("ofed_info", "-s") or "").strip()
-    compiler = (tree.run("cc", "--version") or "").splitlines()
-    return {"rdma-core": hw_parse.library_version(verbs[0]) if verbs else None,
-            "UCX": re.sub(r"^# *", "", ucx[0]) if ucx else None,
-            "OFED": ofed or None, "compiler": compiler[0] if compiler else None}
-
-
-def limits():
-    """ulimit of this process; -1: none."""
-    names = {"locked memory": resource.RLIMIT_MEMLOCK,
-             "open files": resource.RLIMIT_NOFILE,
-             "address space": resource.RLIMIT_AS}
-    return {name: resource.getrlimit(number)
-            for name, number in names.items()}
-
-
-def collect(tree, devices):
-    """All facts; a part that cannot be read is an error text."""
-    parts = {"machine": lambda: machine_facts(tree),
-             "kernel": lambda: kernel_facts(tree),
-             "software": lambda: software_facts(tree), "ulimit": limits,
-             "devices": lambda: [device_facts(tree, name) for name in devices]}
-    facts = {}
-    for name, part in parts.items():
-        try:
-            facts[name] = part()
-        except (OSError, ValueError, LookupError, TypeError) as error:
-            facts[name] = f"cannot be read: {error!r}"
-    return facts
+def collect(tree, names):
+    """All facts, of the machine and of these devices."""
+    return {"machine": machine_facts(tree),
+            "devices": [device_facts(tree, name) for name in names]}

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "hw_race.h"
+#include "hw_tests.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -24,8 +24,7 @@ enum {
 
 typedef struct {
     hw_access_t   *access;
-    hw_take_t     take;
-    int           watches;  /* for late WRITEs */
+    int           is_put, by_kernel;
     atomic_int    ends;
     atomic_uint   access_us; /* Duration of the last access and its check */
     double        began;     /* The last access, in seconds */
@@ -144,11 +143,11 @@ static void *turn_pages(void *arg)
     while (!race->ends) {
         hw_populate(r, RACE_PAGE, RACE_PAGES, NPRDMA_IOC_POPULATE_WRITE);
         race_pause(race, &seed);
-        if ((race->turns & 1) && (race->take == HW_TAKE_BY_KERNEL)) {
+        if ((race->turns & 1) && race->by_kernel) {
             have_kernel_take(race, race->turns / 2);
         } else {
             hw_invalidate(r, RACE_PAGE, RACE_PAGES);
-            if (race->watches) {
+            if (race->is_put) {
                 watch_for_late_writes(race);
             }
         }
@@ -156,35 +155,6 @@ static void *turn_pages(void *arg)
         race_pause(race, &seed);
     }
     return NULL;
-}
-
-static void race_start(race_t *race, pthread_t *thread, int seconds)
-{
-    race->began = race_seconds();
-    race->end   = race->began + seconds;
-    race->limit = race->began + (PATIENCE * seconds);
-    CHECK(pthread_create(thread, NULL, turn_pages, race) == 0, "no thread");
-}
-
-static void race_end(race_t *race, pthread_t thread)
-{
-    race->ends = 1;
-    pthread_join(thread, NULL);
-    CHECK(race->turns > 0, "the pages did not move");
-    printf("turns: %lu\n", race->turns);
-    if (race->take == HW_TAKE_BY_KERNEL) {
-        printf("pages taken by the kernel: %lu\npages swapped out: %lu\n",
-               hw_taken_by_kernel(&race->access->region), race->swapped);
-    }
-}
-
-static void read_states(const hw_access_t *a, uint32_t *states)
-{
-    size_t i;
-
-    for (i = 0; i < RACE_PAGES; ++i) {
-        states[i] = hw_state(&a->region, RACE_PAGE + i);
-    }
 }
 
 /* An access with the READ of the states behind it */
@@ -196,102 +166,93 @@ static void access_verified(hw_access_t *a, int is_put)
     hw_wait(a, 2);
 }
 
-static int is_verified(const hw_access_t *a, const uint32_t *before, size_t i,
-                       uint32_t bit)
-{
-    return (before[i] & bit) && (before[i] == hw_read_state(a, i));
-}
-
-/* Words of a page that are not `value` */
-static unsigned long count_other(const uint64_t *page, uint64_t value)
+/* Words of a page that are not `value`; with `later`, that are larger */
+static unsigned long count_words(const uint64_t *page, uint64_t value,
+                                 int later)
 {
     unsigned long count = 0;
     size_t i;
 
     for (i = 0; i < HW_WORDS; ++i) {
-        count += load(&page[i]) != value;
+        count += later ? load(&page[i]) > value : load(&page[i]) != value;
     }
     return count;
 }
 
-void hw_race_puts(hw_access_t *a, hw_take_t take, int seconds)
+/* Words that were read and are not the page's; @return those that are not the
+ * signature either. */
+static unsigned long check_read(const hw_access_t *a, size_t page,
+                                unsigned long *absent)
 {
-    race_t race = {.access = a, .take = take, .watches = 1};
-    unsigned long puts = 0, verified = 0, refused = 0, missing = 0, newer = 0;
+    unsigned long wrong = 0;
+    size_t i;
+
+    for (i = page * HW_WORDS; i < (page + 1) * HW_WORDS; ++i) {
+        if (hw_buffer(a)[i] == a->region.signature) {
+            ++*absent;
+        } else {
+            wrong += hw_buffer(a)[i] != RACE_FIRST + i;
+        }
+    }
+    return wrong;
+}
+
+void hw_race(hw_access_t *a, int is_put, int by_kernel, int seconds)
+{
+    const uint32_t bit     = is_put ? NPRDMA_PAGE_W : NPRDMA_PAGE_R;
+    race_t race            = {.access = a, .is_put = is_put,
+                              .by_kernel = by_kernel};
+    unsigned long accesses = 0, verified = 0, other = 0, missing = 0;
+    unsigned long unknown  = 0, absent;
     uint32_t before[RACE_PAGES];
     const uint64_t *page;
     pthread_t thread;
-    size_t i, j;
-
-    memset(race_memory(a), 0, (size_t)RACE_PAGES * HW_PAGE);
-    race_start(&race, &thread, seconds);
-    while (race_goes_on(&race, verified && refused) && (missing + newer == 0)) {
-        ++puts;
-        for (i = 0; i < RACE_WORDS; ++i) {
-            hw_buffer(a)[i] = puts;
-        }
-        read_states(a, before);
-        access_verified(a, 1);
-        for (i = 0; i < RACE_PAGES; ++i) {
-            page = race_memory(a) + (i * HW_WORDS);
-            if (is_verified(a, before, i, NPRDMA_PAGE_W)) {
-                ++verified;
-                missing += count_other(page, puts);
-                continue;
-            }
-            ++refused;
-            for (j = 0; j < HW_WORDS; ++j) {
-                newer += load(&page[j]) > puts;
-            }
-        }
-    }
-    race_end(&race, thread);
-    printf("writes: %lu\nverified pages: %lu\nother pages: %lu\n"
-           "missing words: %lu\nunknown words: %lu\nlate words: %lu\n",
-           puts, verified, refused, missing, newer, race.late);
-    CHECK(missing == 0, "data is missing that the states say is there");
-    CHECK(newer == 0, "words that were never written");
-    CHECK(race.late == 0, "WRITEs arrived after the pages were taken away");
-    CHECK((verified > 0) && (refused > 0), "no race");
-}
-
-void hw_race_gets(hw_access_t *a, hw_take_t take, int seconds)
-{
-    race_t race = {.access = a, .take = take};
-    unsigned long gets = 0, verified = 0, mixed = 0, wrong = 0, absent_word = 0;
-    uint32_t before[RACE_PAGES];
-    size_t i, present, absent;
-    pthread_t thread;
+    size_t i;
 
     for (i = 0; i < RACE_WORDS; ++i) {
-        race_memory(a)[i] = RACE_FIRST + i;
+        race_memory(a)[i] = is_put ? 0 : RACE_FIRST + i;
     }
-    race_start(&race, &thread, seconds);
-    while (race_goes_on(&race, verified > 0) && (wrong + absent_word == 0)) {
-        ++gets;
-        read_states(a, before);
-        access_verified(a, 0);
-        for (i = 0, present = 0, absent = 0; i < RACE_WORDS; ++i) {
-            if (hw_buffer(a)[i] == RACE_FIRST + i) {
-                ++present;
-            } else if (hw_buffer(a)[i] == a->region.signature) {
-                ++absent;
-                absent_word += is_verified(a, before, i / HW_WORDS,
-                                           NPRDMA_PAGE_R);
-            } else {
-                ++wrong;
-            }
+    race.began = race_seconds();
+    race.end   = race.began + seconds;
+    race.limit = race.began + (PATIENCE * seconds);
+    CHECK(pthread_create(&thread, NULL, turn_pages, &race) == 0, "no thread");
+    while (race_goes_on(&race, verified && (other || !is_put)) &&
+           (missing + unknown == 0)) {
+        ++accesses;
+        for (i = 0; is_put && (i < RACE_WORDS); ++i) {
+            hw_buffer(a)[i] = accesses;
         }
         for (i = 0; i < RACE_PAGES; ++i) {
-            verified += is_verified(a, before, i, NPRDMA_PAGE_R);
+            before[i] = hw_state(&a->region, RACE_PAGE + i);
         }
-        mixed += (present > 0) && (absent > 0);
+        access_verified(a, is_put);
+        for (i = 0; i < RACE_PAGES; ++i) {
+            page   = race_memory(a) + (i * HW_WORDS);
+            absent = 0;
+            unknown += is_put ? count_words(page, accesses, 1) :
+                                check_read(a, i, &absent);
+            if ((before[i] & bit) && (before[i] == hw_read_state(a, i))) {
+                ++verified;
+                missing += is_put ? count_words(page, accesses, 0) : absent;
+            } else {
+                ++other;
+            }
+        }
     }
-    race_end(&race, thread);
-    printf("reads: %lu\nreads that saw both: %lu\nverified pages: %lu\n"
-           "wrong words: %lu\nabsent words: %lu\n",
-           gets, mixed, verified, wrong, absent_word);
-    CHECK(wrong == 0, "words that are neither the page's nor the signature");
-    CHECK(absent_word == 0, "absent words that the states say are there");
-    CHECK((gets > 0) && (verified > 0), "no race");
+    race.ends = 1;
+    pthread_join(thread, NULL);
+
+    printf("turns: %lu\naccesses: %lu\nverified pages: %lu\nother pages: %lu\n"
+           "missing words: %lu\nunknown words: %lu\nlate words: %lu\n",
+           race.turns, accesses, verified, other, missing, unknown, race.late);
+    if (by_kernel) {
+        printf("pages taken by the kernel: %lu\npages swapped out: %lu\n",
+               hw_taken_by_kernel(&a->region), race.swapped);
+    }
+    CHECK(missing == 0, "%s", is_put ?
+          "data is missing that the states say is there" :
+          "absent words that the states say are there");
+    CHECK(unknown == 0, "words that were never written");
+    CHECK(race.late == 0, "WRITEs arrived after the pages were taken away");
+    CHECK((race.turns > 0) && (verified > 0) && (other || !is_put), "no race");
 }

@@ -6,7 +6,6 @@ import os
 import re
 
 import hw_facts
-import hw_parse
 
 CAP_SYS_MODULE = 16
 
@@ -28,7 +27,7 @@ def privileges(tree, uid):
     if uid != 0:
         return ["hwcheck must be run as root, because it loads the kernel "
                 "module."]
-    status = hw_parse.fields(tree.text("/proc/self/status") or "")
+    status = hw_facts.fields(tree.text("/proc/self/status"))
     if "CapEff" in status and not int(status["CapEff"], 16) >> \
             CAP_SYS_MODULE & 1:
         return ["This root may not load kernel modules (no CAP_SYS_MODULE): "
@@ -68,33 +67,24 @@ def devices(tree, wanted):
 def is_active(tree, name, port):
     """Whether a port is up."""
     state = tree.text(f"/sys/class/infiniband/{name}/ports/{port}/state")
-    return state is not None and state.endswith("ACTIVE")
+    return (state or "").endswith("ACTIVE")
 
 
 def default_ports(tree):
     """The first active port of a device on PCI: [(name, port)]."""
-    for name in tree.names("/sys/class/infiniband"):
-        for port in tree.names(f"/sys/class/infiniband/{name}/ports"):
-            if is_active(tree, name, port) and \
-                    hw_facts.pci_address(tree, name):
-                return [(name, port)]
-    return []
+    return [(name, port) for name in tree.names("/sys/class/infiniband")
+            for port in tree.names(f"/sys/class/infiniband/{name}/ports")
+            if is_active(tree, name, port) and
+            hw_facts.pci_address(tree, name)][:1]
 
 
-def processes(tree):
-    """(pid, name) of each process."""
-    for pid in tree.names("/proc"):
-        if pid.isdigit():
-            name = tree.text(f"/proc/{pid}/comm")
-            if name:
-                yield pid, name
-
-
-def jobs(tree, drained):
-    """Batch systems. A daemon may start a job at any time, unless the person
+def users(tree, drained, own):
+    """Jobs of batch systems, and processes that have an RDMA device open, but
+    for the pids `own`. A daemon may start a job at any time, unless the person
     says that it does not."""
     found = []
-    for pid, name in processes(tree):
+    for pid in filter(str.isdigit, tree.names("/proc")):
+        name = tree.text(f"/proc/{pid}/comm")
         if name in JOBS:
             found.append(f"A job of {JOBS[name]} is running ({name}, process "
                          f"{pid}): run hwcheck on a machine without jobs.")
@@ -102,21 +92,13 @@ def jobs(tree, drained):
             found.append(f"{MANAGERS[name]} may start a job at any time "
                          f"({name}, process {pid}): drain the node, then say "
                          "--drained.")
-    return found
-
-
-def opened(tree, own):
-    """Processes that have an RDMA device open, but for the pids `own`."""
-    found = []
-    for pid, name in processes(tree):
-        if int(pid) in own:
-            continue
         for descriptor in tree.names(f"/proc/{pid}/fd"):
             try:
                 target = os.readlink(tree.path(f"/proc/{pid}/fd/{descriptor}"))
             except OSError:
                 continue
-            if re.match(r"/dev/infiniband/uverbs\d+$", target):
+            if int(pid) not in own and \
+                    re.match(r"/dev/infiniband/uverbs\d+$", target):
                 found.append(f"{name} (process {pid}) has {target} open: end "
                              "it first.")
                 break
@@ -124,49 +106,45 @@ def opened(tree, own):
 
 
 def owners(tree, own):
-    """Others with queue pairs or memory regions, also parts of the kernel."""
+    """Others with queue pairs or memory regions, also parts of the kernel,
+    whose names are in brackets."""
     found = set()
-    for kind in ("qp", "mr"):
-        text = tree.run("rdma", "res", "show", kind) or ""
-        for pid, name in hw_parse.rdma_users(text):
-            if pid is None and name not in KERNEL_OWNERS:
-                found.add(f"The kernel's {name.strip('[]')} uses an RDMA "
-                          "device: unmount or stop what needs it.")
-            elif pid is not None and pid not in own and \
-                    not tree.exists(f"/proc/{pid}/fd"):
-                # Processes of this name space are found by opened()
-                found.add(f"{name} (process {pid}, in another container) uses "
-                          "an RDMA device: end it first.")
+    for line in (tree.run("rdma", "res", "show", "qp") +
+                 tree.run("rdma", "res", "show", "mr")).splitlines():
+        name = re.search(r"\bcomm (\S+)", line)
+        pid = re.search(r"\bpid (\d+)", line)
+        if name and pid is None and name.group(1) not in KERNEL_OWNERS:
+            found.add(f"The kernel's {name.group(1).strip('[]')} uses an RDMA "
+                      "device: unmount or stop what needs it.")
+        elif name and pid and int(pid.group(1)) not in own and \
+                not tree.exists(f"/proc/{pid.group(1)}/fd"):
+            # Processes of this name space are found by users()
+            found.add(f"{name.group(1)} (process {pid.group(1)}, in another "
+                      "container) uses an RDMA device: end it first.")
     return sorted(found)
 
 
 def modules(tree):
     """Whether an unsigned module can be loaded, and is not there yet."""
+    mode = re.search(r"\[(\w+)\]",
+                     tree.text("/sys/kernel/security/lockdown") or "")
+    boot = [tree.data(f"/sys/firmware/efi/efivars/{name}") or b"" for name in
+            tree.names("/sys/firmware/efi/efivars")
+            if name.startswith("SecureBoot-")]
+    hint = "; Secure Boot is on" if boot and boot[0][4:5] == b"\1" else ""
     found = []
-    lockdown = tree.text("/sys/kernel/security/lockdown") or ""
-    mode = re.search(r"\[(\w+)\]", lockdown)
     if mode and mode.group(1) != "none":
         found.append("The kernel refuses modules without a known signature "
-                     f"(lockdown: {mode.group(1)}{secure_boot(tree)}).")
+                     f"(lockdown: {mode.group(1)}{hint}).")
     elif tree.text("/sys/module/module/parameters/sig_enforce") == "Y":
         found.append("The kernel refuses modules without a known signature "
-                     f"(module.sig_enforce{secure_boot(tree)}).")
+                     f"(module.sig_enforce{hint}).")
     if tree.text("/proc/sys/kernel/modules_disabled") == "1":
         found.append("The kernel loads no more modules until it is booted "
                      "again (kernel.modules_disabled).")
     if tree.exists("/sys/module/nprdma"):
         found.append("nprdma.ko is loaded already: unload it (rmmod nprdma).")
     return found
-
-
-def secure_boot(tree):
-    """A hint at the cause: the variable's fifth byte."""
-    for name in tree.names("/sys/firmware/efi/efivars"):
-        if name.startswith("SecureBoot-"):
-            data = tree.data(f"/sys/firmware/efi/efivars/{name}") or b""
-            if data[4:5] == b"\1":
-                return "; Secure Boot is on"
-    return ""
 
 
 def build_tools(tree, release, headers):
@@ -192,5 +170,5 @@ def reasons(tree, uid, ports, drained, own):
     """All sentences for a run; none if it may begin. Without root, /proc does
     not tell, so that is the only one then."""
     return (privileges(tree, uid) or
-            devices(tree, ports) + modules(tree) + jobs(tree, drained) +
-            opened(tree, own) + owners(tree, own))
+            devices(tree, ports) + modules(tree) +
+            users(tree, drained, own) + owners(tree, own))

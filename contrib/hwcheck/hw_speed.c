@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "hw_speed.h"
+#include "hw_tests.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -61,8 +61,7 @@ void hw_speed_register(hw_kind_t kind, const char *device, size_t length)
     pair_close(&pair);
 }
 
-/* Present for the device, too: with registration on demand by the first
- * accesses, which are not measured */
+/* On demand, the first accesses bring in more; they are not measured */
 static void bring_in(hw_access_t *a)
 {
     memset(a->region.memory, 1, a->region.length);
@@ -70,65 +69,32 @@ static void bring_in(hw_access_t *a)
                 NPRDMA_IOC_POPULATE_WRITE);
 }
 
-static void post_access(hw_access_t *a, int is_put, int verified,
-                        size_t length)
-{
-    hw_post(a, is_put, 0, 0, length);
-    if (verified) {
-        hw_post_states(a, 0, (length + HW_PAGE - 1) / HW_PAGE);
-    }
-}
-
-static double time_one_by_one(hw_access_t *a, int is_put, int verified,
-                              size_t length, unsigned count)
-{
-    double *times = new_times(count);
-    double start;
-    unsigned i;
-
-    for (i = 0; i < count; ++i) {
-        start = now_us();
-        post_access(a, is_put, verified, length);
-        hw_wait(a, verified + 1);
-        times[i] = now_us() - start;
-    }
-    return median_of(times, count);
-}
-
-static double time_in_flight(hw_access_t *a, int is_put, int verified,
-                             size_t length, unsigned count, unsigned depth)
-{
-    double start = now_us();
-    unsigned posted, done;
-
-    for (posted = 0, done = 0; done < count; ++done) {
-        for (; (posted < count) && (posted < done + depth); ++posted) {
-            post_access(a, is_put, verified, length);
-        }
-        hw_wait(a, verified + 1);
-    }
-    return (now_us() - start) / count;
-}
-
 void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
                      unsigned count, unsigned depth)
 {
-    unsigned warm = (count < 20) ? count : 20;
+    const unsigned warm = 20;
+    double *times       = new_times(count + warm);
+    double start        = 0, total = 0;
+    unsigned posted, done;
 
     bring_in(a);
-    (void)time_one_by_one(a, is_put, verified, length, warm);
-    printf("us: %.3f\n", (depth == 1) ?
-           time_one_by_one(a, is_put, verified, length, count) :
-           time_in_flight(a, is_put, verified, length, count, depth));
-}
-
-/* --- the module ------------------------------------------------------------*/
-
-static void open_windows(hw_access_t *a, const char *device)
-{
-    hw_access_open(a, device, device, HW_WINDOWS,
-                   (size_t)TURN_PAGES * HW_PAGE);
-    bring_in(a);
+    for (posted = 0, done = 0; done < count + warm; ++done) {
+        if (done == warm) {
+            total = now_us();
+        }
+        start = now_us();
+        for (; (posted < count + warm) && (posted < done + depth); ++posted) {
+            hw_post(a, is_put, 0, 0, length);
+            if (verified) {
+                hw_post_states(a, 0, (length + HW_PAGE - 1) / HW_PAGE);
+            }
+        }
+        hw_wait(a, verified + 1);
+        times[(done < warm) ? count + done : done - warm] = now_us() - start;
+    }
+    total = (now_us() - total) / count;
+    start = median_of(times, count);
+    printf("us: %.3f\n", (depth == 1) ? start : total);
 }
 
 void hw_speed_turn(const char *device, size_t pages, unsigned count)
@@ -139,7 +105,8 @@ void hw_speed_turn(const char *device, size_t pages, unsigned count)
     unsigned i;
 
     CHECK((pages > 0) && (pages <= TURN_PAGES), "%zu pages", pages);
-    open_windows(&a, device);
+    hw_access_open(&a, device, device, HW_WINDOWS, TURN_PAGES * HW_PAGE);
+    bring_in(&a);
     for (i = 0; i < count; ++i) {
         start = now_us();
         hw_invalidate(&a.region, 0, pages);
@@ -164,7 +131,8 @@ void hw_speed_cycle(const char *device, int has_region, size_t pages,
     size_t j;
 
     if (has_region) {
-        open_windows(&a, device);
+        hw_access_open(&a, device, device, HW_WINDOWS, TURN_PAGES * HW_PAGE);
+        bring_in(&a);
     }
     for (i = 0; i < count; ++i) {
         start  = now_us();

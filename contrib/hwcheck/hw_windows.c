@@ -10,35 +10,26 @@
  *   hw_windows states FROM TO
  *       a page in each of its states, read and written through windows
  *   hw_windows race puts|gets call|kernel FROM TO SECONDS
- *       hw_race.h; pages are taken by the program's call, or by the kernel, too
+ *       pages are taken by the program's call, or by the kernel, too
  *   hw_windows register pinned|odp|windows DEVICE BYTES
  *   hw_windows access pinned|odp|windows|verified get|put FROM TO BYTES COUNT
  *                     DEPTH
  *   hw_windows turn DEVICE PAGES COUNT
  *   hw_windows cycle windows|none DEVICE PAGES COUNT
- *       hw_speed.h
+ *
+ * hw_tests.h has more about the last five.
  *
  * FROM accesses memory of TO. Both are DEVICE or DEVICE/PORT, and may be the
  * same. Prints lines "NAME: VALUE". Exit status 77: the device has no such
  * thing; 1: a line "FAILED: ..." says what is wrong.
  */
 
-#include "hw_race.h"
-#include "hw_speed.h"
+#include "hw_tests.h"
 
 #include <string.h>
 #include <sys/mman.h>
 
 enum { PAGES = 256, STATES_PAGE = 7 };
-
-/* --- info ------------------------------------------------------------------*/
-
-static void print_port(const side_t *side)
-{
-    printf("link layer: %s\nmtu: %d\ngid index: %u\n",
-           side->is_roce ? "Ethernet" : "InfiniBand", 128 << side->mtu,
-           side->gid_index);
-}
 
 static void run_info(const char *device)
 {
@@ -49,7 +40,9 @@ static void run_info(const char *device)
     pair_open(&pair, device, device);
     CHECK(ibv_query_device_ex(pair.a.context, NULL, &attr) == 0, "%s", device);
     rc = attr.odp_caps.per_transport_caps.rc_odp_caps;
-    print_port(&pair.a);
+    printf("link layer: %s\nmtu: %d\ngid index: %u\n",
+           pair.a.is_roce ? "Ethernet" : "InfiniBand", 128 << pair.a.mtu,
+           pair.a.gid_index);
     printf("firmware: %s\npart: %u\nmax_mr_size: %llu\nmax_qp_rd_atom: %d\n"
            "odp: %d\nodp read: %d\nodp write: %d\n",
            attr.orig_attr.fw_ver, attr.orig_attr.vendor_part_id,
@@ -61,38 +54,25 @@ static void run_info(const char *device)
     pair_close(&pair);
 }
 
-/* --- attach ----------------------------------------------------------------*/
-
 static void run_attach(const char *device)
 {
-    static const struct {
-        const char *name;
-        uint32_t   bit;
-    } flags[] = {
-        {"scalable mode", NPRDMA_DEVICE_SCALABLE},
-        {"first stage", NPRDMA_DEVICE_FIRST_STAGE},
-        {"caching mode", NPRDMA_DEVICE_CACHING_MODE},
-        {"ATS", NPRDMA_DEVICE_ATS},
-        {"relaxed ordering", NPRDMA_DEVICE_RELAXED_ORDERING}
-    };
-    struct nprdma_ioc_attach_device arg;
     hw_region_t region;
-    size_t i;
+    struct nprdma_ioc_attach_device arg = hw_attach(&region, device);
 
-    arg = hw_attach(&region, device);
     printf("description: %s\n", arg.why);
     if (arg.device & NPRDMA_DEVICE_KNOWN) {
-        for (i = 0; i < sizeof(flags) / sizeof(flags[0]); ++i) {
-            printf("%s: %d\n", flags[i].name,
-                   (arg.device & flags[i].bit) != 0);
-        }
-        printf("max_order: %u\npage_sizes: %#llx\nmax_iova_bytes: %llu\n",
-               arg.max_order, (unsigned long long)arg.page_sizes,
+        printf("scalable mode: %d\nfirst stage: %d\ncaching mode: %d\nATS: %d\n"
+               "relaxed ordering: %d\nmax_order: %u\npage_sizes: %#llx\n"
+               "max_iova_bytes: %llu\n",
+               !!(arg.device & NPRDMA_DEVICE_SCALABLE),
+               !!(arg.device & NPRDMA_DEVICE_FIRST_STAGE),
+               !!(arg.device & NPRDMA_DEVICE_CACHING_MODE),
+               !!(arg.device & NPRDMA_DEVICE_ATS),
+               !!(arg.device & NPRDMA_DEVICE_RELAXED_ORDERING), arg.max_order,
+               (unsigned long long)arg.page_sizes,
                (unsigned long long)arg.max_iova_bytes);
     }
 }
-
-/* --- states ----------------------------------------------------------------*/
 
 static void expect_word(hw_access_t *a, size_t word, uint64_t value,
                         const char *what)
@@ -175,27 +155,19 @@ static void run_states(const char *from, const char *to)
     hw_access_t a;
 
     hw_access_open(&a, from, to, HW_WINDOWS, (size_t)PAGES * HW_PAGE);
-    print_port(&a.pair.b);
     test_absent(&a);
     test_present(&a);
     test_taken(&a);
     hw_access_close(&a);
 }
 
-/* --- the others ------------------------------------------------------------*/
-
 static void run_race(char **argv)
 {
-    hw_take_t take = strcmp(argv[1], "call") ? HW_TAKE_BY_KERNEL :
-                                               HW_TAKE_BY_CALL;
     hw_access_t a;
 
     hw_access_open(&a, argv[2], argv[3], HW_WINDOWS, (size_t)PAGES * HW_PAGE);
-    if (strcmp(argv[0], "puts") == 0) {
-        hw_race_puts(&a, take, atoi(argv[4]));
-    } else {
-        hw_race_gets(&a, take, atoi(argv[4]));
-    }
+    hw_race(&a, !strcmp(argv[0], "puts"), strcmp(argv[1], "call"),
+            atoi(argv[4]));
     hw_access_close(&a);
 }
 
