@@ -28,12 +28,8 @@ static inline uint64_t *hw_buffer(const hw_access_t *a)
     return (uint64_t*)a->pair.a.memory;
 }
 
-/** Posts a READ into the buffer, or a WRITE from it.
- *
- * @param [in] is_put  Whether it is a WRITE.
- * @param [in] offset  In the region, in bytes.
- * @param [in] from    In the buffer, in bytes.
- */
+/** Posts a READ into the buffer from there on, or a WRITE from it, to an offset
+ * in the region. */
 void hw_post(hw_access_t *a, int is_put, size_t offset, size_t from,
              size_t length);
 
@@ -46,7 +42,6 @@ void hw_wait(hw_access_t *a, int count);
 /** READs words to the beginning of the buffer. @return The first one. */
 uint64_t hw_get(hw_access_t *a, size_t word, size_t count);
 
-/** WRITEs a word. */
 void hw_put(hw_access_t *a, size_t word, uint64_t value);
 
 /** @return The state of a page that hw_post_states() has read, as its i-th. */

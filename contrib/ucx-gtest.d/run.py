@@ -330,13 +330,16 @@ class Rules:
 
 
 class Baseline:
-    """What tcp does: every test it lists passes but for the recorded ones."""
+    """What tcp does: every test it lists passes but for the recorded ones. A
+    line has all variants of a test that do the same."""
 
     def __init__(self, path, tests):
         self.status = {t.key: PASS for t in tests}
         self.found = os.path.exists(path)
         for status, key, _ in read_table(path, 3):
-            self.status[key] = status
+            name, slash, variants = key.partition('/')
+            for variant in variants.split(','):
+                self.status[name + slash + variant] = status
 
     @staticmethod
     def record(path, tests, results):
@@ -349,14 +352,19 @@ class Baseline:
             if old is None or order.index(result.status) < \
                order.index(old.status):
                 best[test.key] = result
+        lines = {}
+        for key in sorted(best):
+            name, slash, variant = key.partition('/')
+            lines.setdefault((best[key].status, name + slash,
+                              best[key].detail or '-'), []).append(variant)
         with open(path + '.new', 'w') as out:
             out.write('# What the tcp tests of this gtest did other than '
                       'pass: status, test, detail.\n'
                       '# Written by contrib/ucx-gtest --baseline.\n')
-            for key in sorted(best):
-                if best[key].status != PASS:
-                    out.write('%s %s %s\n' % (best[key].status, key,
-                                              best[key].detail or '-'))
+            for (status, name, detail), variants in lines.items():
+                if status != PASS:
+                    out.write('%s %s%s %s\n' % (status, name,
+                                                ','.join(variants), detail))
         os.rename(path + '.new', path)
 
 
