@@ -12,7 +12,7 @@
 #include "ucm/access/nprdma_guard.h"
 #include "ucm/access/nprdma_pagein.h"
 #include "ucm/backend/nprdma_backend.h"
-#include "ucm/events/nprdma_kept.h"
+#include "ucm/events/nprdma_lazy.h"
 
 #include <ucs/debug/log.h>
 
@@ -576,7 +576,7 @@ static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
 {
     size_t limit = monitor->params.lazy_limit;
 
-    monitor->has_kept = (limit > 0) && (nprdma_kept_start(limit) == UCS_OK);
+    monitor->has_lazy = (limit > 0) && nprdma_lazy_start(limit);
 }
 
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
@@ -713,7 +713,7 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->reclaimed     = atomic_load(&count->reclaimed);
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
-    nprdma_kept_query(&stats->lazy);
+    nprdma_lazy_query(&stats->lazy);
     nprdma_monitor_subtract(stats, &monitor->before);
 }
 
@@ -778,8 +778,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                                nprdma_monitor_forget_ranges, monitor);
         nprdma_monitor_evict_all(monitor);
-        if (monitor->has_kept) {
-            nprdma_kept_stop();
+        if (monitor->has_lazy) {
+            nprdma_lazy_stop();
         }
         nprdma_events_remove(&monitor->listener);
         pthread_mutex_destroy(&monitor->lock);
@@ -796,7 +796,7 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
 /*
  * Other locks are held during fork(): those of nprdma_events.c and
- * nprdma_kept.c, because their owner may have UCM's. These ones need not be,
+ * nprdma_lazy.c, because their owner may have UCM's. These ones need not be,
  * because the process id shows that all behind them is the parent's.
  */
 void nprdma_monitor_forked(void)

@@ -66,7 +66,7 @@ struct nprdma_monitor {
 
     nprdma_revoker_t          revoker;
     struct nprdma_reclaimer  *reclaimer;   /* Or NULL */
-    int                       has_kept;    /* Uses the pool of the process */
+    int                       has_lazy;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
     nprdma_monitor_stats_t    before; /* What nprdma_monitor_query() leaves out:
                                        * see nprdma_monitor_restart_stats() */

@@ -389,15 +389,6 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     *taken_p = *gone_p;
 }
 
-NPRDMA_HOOK
-int nprdma_events_is_plain(const ucm_event_t *event)
-{
-    return (event->mmap.address == NULL) && (event->mmap.fd == -1) &&
-           (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
-           (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
-           (event->mmap.offset == 0);
-}
-
 /* Addresses that are mapped after a call */
 NPRDMA_HOOK
 static nprdma_span_t

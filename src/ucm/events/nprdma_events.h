@@ -84,12 +84,6 @@ void nprdma_events_remove(const nprdma_listener_t *listener);
 uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
-/** @return Nonzero if a call of mmap() makes private anonymous memory that may
- *          be read and written, at an address that the kernel chooses, and
- *          without flags. */
-int nprdma_events_is_plain(const ucm_event_t *event);
-
-
 /**
  * Block a range as a call that takes it away does, without calling listeners.
  * The same thread undoes it, the last block first.

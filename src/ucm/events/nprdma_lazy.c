@@ -5,430 +5,774 @@
 #endif
 
 #include "nprdma_lazy.h"
-#include "nprdma_place.h"
+#include "nprdma_events.h"
+#include "nprdma_huge.h"
+#include "nprdma_procmap.h"
+#include "nprdma_uffd.h"
 
+#include <ucs/debug/log.h>
+#include <ucs/sys/math.h>
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 
-typedef struct nprdma_lazy_slot {
-    nprdma_place_t   place;
-    _Atomic uint64_t order; /* Higher: kept later */
-} nprdma_lazy_slot_t;
+/* Blocks that are known at most; others are unmapped as ever */
+#define NPRDMA_LAZY_NUM_PLACES 512
+
+#define NPRDMA_LAZY_TYPES \
+    (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
+     UCM_EVENT_SBRK | UCM_EVENT_BRK | UCM_EVENT_MADVISE)
+
+/* UCM makes the call itself between these two */
+#define NPRDMA_LAZY_PRIO_BEFORE (-2)
+#define NPRDMA_LAZY_PRIO_AFTER  1
+
+/* Pages whose presence is asked for at once */
+#define NPRDMA_LAZY_BATCH 1024
+
+#define NPRDMA_LAZY_RW  (NPRDMA_PROCMAP_READABLE | NPRDMA_PROCMAP_WRITABLE)
+#define NPRDMA_LAZY_ALL nprdma_span(0, UINTPTR_MAX)
 
 
-struct nprdma_lazy {
-    const nprdma_lazy_ops_t *ops;
-    void                    *arg;   /* Of ops */
-    size_t                   limit; /* Of bytes */
-    _Atomic uint32_t         paused;
-    _Atomic uint32_t         num_blocks; /* Places that were ever used */
-    _Atomic size_t           bytes;      /* In slots that are not free */
-    _Atomic uint64_t         order;
-    _Atomic uint64_t         kept;       /* Counters */
-    _Atomic uint64_t         reused;
-    _Atomic uint64_t         dropped;
-    _Atomic uint64_t         tainted;
-    nprdma_lazy_slot_t       slots[NPRDMA_LAZY_NUM_SLOTS];
-    nprdma_place_t           blocks[NPRDMA_LAZY_NUM_BLOCKS];
+/* States of a place. A place is claimed by compare-and-swap, and its thread
+ * makes only system calls until it ends the claim. So hooks may run in several
+ * threads at once, and in a signal handler that has interrupted one of them. */
+enum {
+    NPRDMA_LAZY_FREE,
+    NPRDMA_LAZY_LIVE, /* The block is mapped, and may be kept */
+    NPRDMA_LAZY_KEPT,
+    NPRDMA_LAZY_CLAIMED /* Or more: the thread that has claimed it */
 };
 
 
-/* ---- blocks ---- */
+/* A block: what one mmap() has made, as long as it is whole and nothing has
+ * been done to it that outlives its contents */
+typedef struct nprdma_lazy_place {
+    _Atomic uintptr_t state;
+    _Atomic uintptr_t start; /* The block changes only while it is claimed */
+    _Atomic uintptr_t end;
+    _Atomic uint64_t  order; /* Higher: kept later */
+} nprdma_lazy_place_t;
 
-/* @return Nonzero if a block was exactly the span. All others are tainted. */
+
+/* In memory that is all zeros in a forked child: it has no pool */
+typedef struct nprdma_lazy {
+    uint32_t            is_owner;
+    _Atomic uint32_t    paused;
+    size_t              limit;
+    _Atomic uint64_t    order;
+    _Atomic uint64_t    bytes; /* Kept, or about to be or to go */
+    _Atomic uint64_t    kept;
+    _Atomic uint64_t    reused;
+    _Atomic uint64_t    dropped;
+    _Atomic uint64_t    tainted;
+    nprdma_lazy_place_t places[NPRDMA_LAZY_NUM_PLACES];
+} nprdma_lazy_t;
+
+
+static struct {
+    pthread_mutex_t lock;         /* Held during fork() */
+    unsigned        users;
+    int             has_handlers; /* Of UCM, until the process ends */
+    int             maps_fd;
+    int             uffd;         /* As nprdma_uffd_is_foreign() needs it */
+    size_t          page_size;
+    nprdma_lazy_t   *state;       /* Until the process ends */
+} nprdma_lazy = {
+    .lock    = PTHREAD_MUTEX_INITIALIZER,
+    .maps_fd = -1,
+    .uffd    = -1
+};
+
+static pthread_once_t nprdma_lazy_once = PTHREAD_ONCE_INIT;
+
+
+/* ---- memory of a block, by raw system calls ---- */
+
 NPRDMA_HOOK
-static int nprdma_lazy_unlist(nprdma_lazy_t *lazy, nprdma_span_t span)
+static int nprdma_lazy_is_whole(nprdma_span_t block, uint64_t flags)
 {
-    uint32_t num_blocks = atomic_load(&lazy->num_blocks);
-    int is_exact        = 0;
-    nprdma_place_t *place;
-    nprdma_span_t block;
-    uintptr_t word;
-    uint32_t i;
-
-    for (i = 0; i < num_blocks; ++i) {
-        place = &lazy->blocks[i];
-        word  = nprdma_place_read(place, &block);
-        if ((nprdma_place_state(word) != NPRDMA_PLACE_FULL) ||
-            !nprdma_span_overlaps(block, span) ||
-            !nprdma_place_claim(place, word)) {
-            continue;
-        }
-
-        nprdma_place_unclaim(place, NPRDMA_PLACE_FREE);
-        if ((block.start == span.start) && (block.end == span.end)) {
-            is_exact = 1;
-        } else {
-            atomic_fetch_add(&lazy->tainted, 1);
-        }
-    }
-
-    return is_exact;
+    return nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, flags);
 }
 
+/* Also gives the pages the key of new memory, where there are keys */
 NPRDMA_HOOK
-static void nprdma_lazy_list(nprdma_lazy_t *lazy, nprdma_span_t span)
+static int nprdma_lazy_protect(nprdma_span_t block, long prot)
 {
-    nprdma_place_t *place;
-    uint32_t num_blocks, i;
-    uintptr_t word;
+    size_t length = block.end - block.start;
 
-    for (i = 0; i < NPRDMA_LAZY_NUM_BLOCKS; ++i) {
-        place = &lazy->blocks[i];
-        word  = atomic_load(&place->word);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) &&
-            nprdma_place_claim(place, word)) {
-            break;
-        }
-    }
-    if (i == NPRDMA_LAZY_NUM_BLOCKS) {
-        return;
-    }
-
-    num_blocks = atomic_load(&lazy->num_blocks);
-    while ((num_blocks <= i) &&
-           !atomic_compare_exchange_weak(&lazy->num_blocks, &num_blocks,
-                                         i + 1)) {
-    }
-    nprdma_place_set(place, span);
-    nprdma_place_unclaim(place, NPRDMA_PLACE_FULL);
+    return (syscall(SYS_pkey_mprotect, block.start, length, prot, 0) == 0) ||
+           (syscall(SYS_mprotect, block.start, length, prot) == 0);
 }
 
+/* The dynamic linker maps libraries by system calls of its own: no hook could
+ * give something back for them */
 NPRDMA_HOOK
-static int nprdma_lazy_fits(const nprdma_lazy_t *lazy, nprdma_span_t span)
+static int nprdma_lazy_is_limited(void)
 {
-    size_t length = span.end - span.start;
+    struct rlimit as, data;
 
-    return (span.start < span.end) && (length >= NPRDMA_LAZY_MIN) &&
-           (length <= lazy->limit / 2);
+    return (getrlimit(RLIMIT_AS, &as) != 0) ||
+           (getrlimit(RLIMIT_DATA, &data) != 0) ||
+           (as.rlim_cur != RLIM_INFINITY) || (data.rlim_cur != RLIM_INFINITY);
 }
 
+/* Make a block inaccessible and let the kernel have its pages, if it is in all
+ * its bytes as mmap() makes it. @return Zero if it is to be unmapped. */
 NPRDMA_HOOK
-void nprdma_lazy_taint(nprdma_lazy_t *lazy, nprdma_span_t span)
+static int nprdma_lazy_close(nprdma_span_t block)
 {
-    if (nprdma_lazy_unlist(lazy, span)) {
-        atomic_fetch_add(&lazy->tainted, 1);
-    }
-}
+    int whole = nprdma_lazy_is_whole(block, NPRDMA_LAZY_RW);
 
-NPRDMA_HOOK
-void nprdma_lazy_mapped(nprdma_lazy_t *lazy, nprdma_span_t span)
-{
-    nprdma_lazy_slot_t *slot;
-    nprdma_span_t block;
-    uintptr_t word;
-    unsigned i;
-
-    nprdma_lazy_taint(lazy, span);
-    if (atomic_load(&lazy->bytes) == 0) {
-        return;
-    }
-
-    for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
-        slot = &lazy->slots[i];
-        word = nprdma_place_read(&slot->place, &block);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            nprdma_span_overlaps(block, span) &&
-            nprdma_place_claim(&slot->place, word)) {
-            nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
-            atomic_fetch_sub(&lazy->bytes, block.end - block.start);
-            atomic_fetch_add(&lazy->dropped, 1);
-        }
-    }
-}
-
-NPRDMA_HOOK
-void nprdma_lazy_made(nprdma_lazy_t *lazy, nprdma_span_t span)
-{
-    nprdma_lazy_mapped(lazy, span);
-    if (nprdma_lazy_fits(lazy, span)) {
-        nprdma_lazy_list(lazy, span);
-    }
-}
-
-
-/* ---- slots ---- */
-
-/* The slot stays claimed until its block is unmapped: a call that maps other
- * memory there waits for that, see nprdma_lazy_forget() */
-NPRDMA_HOOK
-static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
-                               int must)
-{
-    nprdma_span_t block;
-
-    nprdma_place_read(&slot->place, &block);
-    if ((lazy->ops->release(lazy->arg, block) == NPRDMA_LAZY_REFUSED) &&
-        !must) {
-        nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FULL);
+    /* The program waits for UFFD_EVENT_UNMAP of what it watches */
+    if (!whole ||
+        ((nprdma_lazy.uffd >= 0) &&
+         nprdma_uffd_is_foreign(nprdma_lazy.uffd, block,
+                                (whole > 1) ? nprdma_lazy.page_size : 0))) {
         return 0;
     }
 
-    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
-    atomic_fetch_sub(&lazy->bytes, block.end - block.start);
-    atomic_fetch_add(&lazy->dropped, 1);
+    /* No thread writes to the pages any more when the kernel may take them. It
+     * refuses this for memory that is sealed, locked or shared, and for holes. */
+    if (!nprdma_lazy_protect(block, PROT_NONE) ||
+        (syscall(SYS_madvise, block.start, block.end - block.start,
+                 MADV_FREE) != 0)) {
+        nprdma_lazy_protect(block, PROT_READ | PROT_WRITE);
+        return 0;
+    }
+
+    /* MPOL_DEFAULT, since no call tells whether there is a policy */
+    syscall(SYS_mbind, block.start, block.end - block.start, 0, NULL, 0, 0);
     return 1;
 }
 
+/* By a call that fails for locked memory and for holes, and does nothing to
+ * private memory: see msync(2) */
 NPRDMA_HOOK
-static void nprdma_lazy_forget_slot(nprdma_lazy_t *lazy,
-                                    nprdma_lazy_slot_t *slot,
-                                    nprdma_span_t span)
+static int nprdma_lazy_is_locked(uintptr_t start, size_t length)
 {
-    nprdma_span_t block;
-    uintptr_t word;
+    return syscall(SYS_msync, start, length, MS_ASYNC | MS_INVALIDATE) != 0;
+}
+
+/* As after mlockall(MCL_FUTURE) */
+NPRDMA_HOOK
+static int nprdma_lazy_is_new_locked(void)
+{
+    long page = syscall(SYS_mmap, NULL, nprdma_lazy.page_size, PROT_NONE,
+                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int is_locked;
+
+    is_locked = nprdma_lazy_is_locked(page, nprdma_lazy.page_size);
+    syscall(SYS_munmap, page, nprdma_lazy.page_size);
+    return is_locked;
+}
+
+/* Makes no page present that is not, and writes to no page that is zero: the
+ * kernel may have one such page for all. What is absent may be in swap. */
+NPRDMA_HOOK
+static void nprdma_lazy_zero(nprdma_span_t block)
+{
+    const size_t page_size = nprdma_lazy.page_size;
+    char *end              = (char*)block.end;
+    char *page             = (char*)block.start;
+    char *absent           = page; /* From here to the page none is present */
+    unsigned char present[NPRDMA_LAZY_BATCH];
+    size_t i;
+
+    for (i = 0; page < end; ++i, page += page_size) {
+        if (i % NPRDMA_LAZY_BATCH == 0) {
+            syscall(SYS_mincore, page,
+                    ucs_min((size_t)(end - page), sizeof(present) * page_size),
+                    present);
+        }
+        if (!(present[i % NPRDMA_LAZY_BATCH] & 1)) {
+            continue;
+        }
+
+        if (absent < page) {
+            syscall(SYS_madvise, absent, page - absent, MADV_DONTNEED);
+        }
+        absent = page + page_size;
+        if ((*page != 0) || (memcmp(page, page + 1, page_size - 1) != 0)) {
+            memset(page, 0, page_size);
+        }
+    }
+    if (absent < end) {
+        syscall(SYS_madvise, absent, end - absent, MADV_DONTNEED);
+    }
+}
+
+/* Make a kept block as mmap() makes memory. @return Zero if it is to go. */
+NPRDMA_HOOK
+static int nprdma_lazy_open(nprdma_span_t block)
+{
+    if (!nprdma_lazy_is_whole(block, 0) || nprdma_lazy_is_new_locked() ||
+        nprdma_lazy_is_locked(block.start, block.end - block.start) ||
+        !nprdma_lazy_protect(block, PROT_READ | PROT_WRITE)) {
+        return 0;
+    }
+
+    nprdma_lazy_zero(block);
+    return 1;
+}
+
+/* @return Zero if the kernel refuses it for now. What has become of something
+ *         else, or was sealed, is let alone. */
+NPRDMA_HOOK
+static int nprdma_lazy_unmap(nprdma_span_t block)
+{
+    return !nprdma_lazy_is_whole(block, 0) ||
+           (syscall(SYS_munmap, block.start, block.end - block.start) == 0) ||
+           (errno == EPERM);
+}
+
+
+/* ---- places ---- */
+
+/* A signal handler that has interrupted the thread recognizes its claim */
+NPRDMA_HOOK
+static uintptr_t nprdma_lazy_mine(void)
+{
+    return (uintptr_t)pthread_self() | NPRDMA_LAZY_CLAIMED;
+}
+
+/* @return Nonzero if the place was in a state, and is claimed now */
+NPRDMA_HOOK
+static int nprdma_lazy_claim(nprdma_lazy_place_t *place, uintptr_t state)
+{
+    return (atomic_load(&place->state) == state) &&
+           atomic_compare_exchange_strong(&place->state, &state,
+                                          nprdma_lazy_mine());
+}
+
+NPRDMA_HOOK
+static nprdma_span_t nprdma_lazy_block(const nprdma_lazy_place_t *place)
+{
+    return nprdma_span(atomic_load(&place->start), atomic_load(&place->end));
+}
+
+/* The block of a claimed place is not kept any more */
+NPRDMA_HOOK
+static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
+                               _Atomic uint64_t *counter)
+{
+    atomic_fetch_sub(&lazy->bytes, place->end - place->start);
+    atomic_fetch_add(counter, 1);
+    atomic_store(&place->state, NPRDMA_LAZY_FREE);
+}
+
+/* Unmap the block of a claimed place, which is free only then: a call that maps
+ * other memory there waits for that. @return Zero if it stays; never if it must
+ * go. */
+NPRDMA_HOOK
+static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
+                               int must)
+{
+    nprdma_span_t block = nprdma_lazy_block(place);
+    int is_gone;
+
+    nprdma_events_take(block, block);
+    is_gone = nprdma_lazy_unmap(block) || must;
+    nprdma_events_unblock();
+    if (is_gone) {
+        nprdma_lazy_forget(lazy, place, &lazy->dropped);
+    } else {
+        atomic_store(&place->state, NPRDMA_LAZY_KEPT);
+    }
+    return is_gone;
+}
+
+/* Claim a place whose block overlaps a span. Waits while another thread has
+ * claimed it. @return Its state until then; NPRDMA_LAZY_FREE: it has none. */
+NPRDMA_HOOK
+static uintptr_t nprdma_lazy_claim_in(nprdma_lazy_place_t *place,
+                                      nprdma_span_t span)
+{
+    uintptr_t state;
 
     for (;;) {
-        word = nprdma_place_read(&slot->place, &block);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) ||
-            !nprdma_span_overlaps(block, span)) {
-            return;
+        state = atomic_load(&place->state);
+        if ((state == NPRDMA_LAZY_FREE) || (state == nprdma_lazy_mine()) ||
+            !nprdma_span_overlaps(nprdma_lazy_block(place), span)) {
+            return NPRDMA_LAZY_FREE;
         }
 
-        if (word == nprdma_place_mine()) {
-            return; /* A signal handler has interrupted the owner */
-        } else if (nprdma_place_state(word) == NPRDMA_PLACE_CLAIMED) {
+        if (state >= NPRDMA_LAZY_CLAIMED) {
             sched_yield();
-        } else if (nprdma_place_claim(&slot->place, word)) {
-            nprdma_lazy_release(lazy, slot, 1);
-            return;
+        } else if (nprdma_lazy_claim(place, state)) {
+            if (nprdma_span_overlaps(nprdma_lazy_block(place), span)) {
+                return state;
+            }
+            atomic_store(&place->state, state); /* Another block since then */
         }
     }
 }
 
+/* Addresses change, or have changed if is_gone: the pool has nothing there when
+ * this returns, and what is mapped there is not kept later. @return The place,
+ * claimed, of a mapped block that is exactly the span; NULL if there is none. */
 NPRDMA_HOOK
-void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_span_t span)
+static nprdma_lazy_place_t *nprdma_lazy_clear(nprdma_lazy_t *lazy,
+                                              nprdma_span_t span, int is_gone)
 {
-    unsigned i;
+    nprdma_lazy_place_t *exact = NULL;
+    nprdma_lazy_place_t *place;
+    uintptr_t state;
 
-    /* `bytes` counts a block until it is unmapped */
-    for (i = 0; (i < NPRDMA_LAZY_NUM_SLOTS) &&
-                (atomic_load(&lazy->bytes) > 0); ++i) {
-        nprdma_lazy_forget_slot(lazy, &lazy->slots[i], span);
+    for (place = lazy->places; place < lazy->places + NPRDMA_LAZY_NUM_PLACES;
+         ++place) {
+        state = nprdma_lazy_claim_in(place, span);
+        if (state == NPRDMA_LAZY_FREE) {
+            continue;
+        }
+
+        if ((state == NPRDMA_LAZY_KEPT) && !is_gone) {
+            nprdma_lazy_release(lazy, place, 1);
+        } else if (state == NPRDMA_LAZY_KEPT) {
+            nprdma_lazy_forget(lazy, place, &lazy->dropped);
+        } else if ((exact == NULL) && (place->start == span.start) &&
+                   (place->end == span.end)) {
+            exact = place;
+        } else {
+            atomic_fetch_add(&lazy->tainted, 1);
+            atomic_store(&place->state, NPRDMA_LAZY_FREE);
+        }
+    }
+    return exact;
+}
+
+NPRDMA_HOOK
+static void nprdma_lazy_taint(nprdma_lazy_t *lazy, nprdma_span_t span,
+                              int is_gone)
+{
+    nprdma_lazy_place_t *exact = nprdma_lazy_clear(lazy, span, is_gone);
+
+    if (exact != NULL) {
+        atomic_fetch_add(&lazy->tainted, 1);
+        atomic_store(&exact->state, NPRDMA_LAZY_FREE);
     }
 }
 
-/* @return The slot that was filled first (or last), of a length if that is not
- *         0, with its word; NULL if there is none */
+/* Claim the block that was kept last, or first, of a length if that is not 0.
+ * @return NULL if there is none */
 NPRDMA_HOOK
-static nprdma_lazy_slot_t *
-nprdma_lazy_find(nprdma_lazy_t *lazy, size_t length, int newest,
-                 uintptr_t *word_p)
+static nprdma_lazy_place_t *nprdma_lazy_take(nprdma_lazy_t *lazy, size_t length,
+                                             int newest)
 {
-    nprdma_lazy_slot_t *found = NULL;
-    uint64_t best             = 0;
-    nprdma_lazy_slot_t *slot;
-    nprdma_span_t block;
-    uint64_t order;
-    uintptr_t word;
-    unsigned i;
+    nprdma_lazy_place_t *place, *found;
 
-    for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
-        slot  = &lazy->slots[i];
-        word  = nprdma_place_read(&slot->place, &block);
-        order = atomic_load(&slot->order);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            ((length == 0) || (block.end - block.start == length)) &&
-            ((found == NULL) || (newest == (order > best)))) {
-            found   = slot;
-            best    = order;
-            *word_p = word;
+    do {
+        found = NULL;
+        for (place = lazy->places;
+             place < lazy->places + NPRDMA_LAZY_NUM_PLACES; ++place) {
+            if ((atomic_load(&place->state) == NPRDMA_LAZY_KEPT) &&
+                ((length == 0) || (place->end - place->start == length)) &&
+                ((found == NULL) || (newest == (place->order > found->order)))) {
+                found = place;
+            }
         }
-    }
+    } while ((found != NULL) && !nprdma_lazy_claim(found, NPRDMA_LAZY_KEPT));
 
     return found;
 }
 
-/* @return Nonzero unless there is no block that can be released */
+/* @return Nonzero unless there is no block that can be unmapped */
 NPRDMA_HOOK
 static int nprdma_lazy_drop_oldest(nprdma_lazy_t *lazy)
 {
-    nprdma_lazy_slot_t *slot;
-    uintptr_t word;
+    nprdma_lazy_place_t *place = nprdma_lazy_take(lazy, 0, 0);
 
-    do {
-        slot = nprdma_lazy_find(lazy, 0, 0, &word);
-        if (slot == NULL) {
-            return 0;
-        }
-    } while (!nprdma_place_claim(&slot->place, word));
-
-    return nprdma_lazy_release(lazy, slot, 0);
+    return (place != NULL) && nprdma_lazy_release(lazy, place, 0);
 }
 
-/* Count a block before it is kept, so that the limit always holds */
+/* Unmap all. Blocks that are neighbours are one mapping. If there are too many
+ * mappings, only its ends can be unmapped: the others follow. */
 NPRDMA_HOOK
-static int nprdma_lazy_reserve(nprdma_lazy_t *lazy, size_t length)
+static unsigned nprdma_lazy_drop_all(nprdma_lazy_t *lazy)
 {
-    size_t bytes = atomic_load(&lazy->bytes);
+    unsigned total = 0, before, round, i;
 
-    for (;;) {
-        if (bytes + length > lazy->limit) {
-            if (!nprdma_lazy_drop_oldest(lazy)) {
-                return 0;
+    /* Other threads may go on to keep blocks */
+    for (round = 0; round < NPRDMA_LAZY_NUM_PLACES; ++round) {
+        before = total;
+        for (i = 0; i < NPRDMA_LAZY_NUM_PLACES; ++i) {
+            if (nprdma_lazy_claim(&lazy->places[i], NPRDMA_LAZY_KEPT)) {
+                total += nprdma_lazy_release(lazy, &lazy->places[i], 0);
             }
-            bytes = atomic_load(&lazy->bytes);
-        } else if (atomic_compare_exchange_weak(&lazy->bytes, &bytes,
-                                                bytes + length)) {
-            return 1;
         }
+        if (total == before) {
+            break;
+        }
+    }
+    return total;
+}
+
+/* mmap() has made a block that may be kept. If there are too many it is not. */
+NPRDMA_HOOK
+static void nprdma_lazy_made(nprdma_lazy_t *lazy, nprdma_span_t block)
+{
+    unsigned i = 0;
+
+    if ((block.end - block.start < NPRDMA_LAZY_MIN) ||
+        (block.end - block.start > lazy->limit / 2)) {
+        return;
+    }
+
+    while (!nprdma_lazy_claim(&lazy->places[i], NPRDMA_LAZY_FREE)) {
+        if (++i == NPRDMA_LAZY_NUM_PLACES) {
+            if (!nprdma_lazy_drop_oldest(lazy)) {
+                return;
+            }
+            i = 0;
+        }
+    }
+    atomic_store(&lazy->places[i].start, block.start);
+    atomic_store(&lazy->places[i].end, block.end);
+    atomic_store(&lazy->places[i].state, NPRDMA_LAZY_LIVE);
+}
+
+/* @return Nonzero if the block of a claimed place is kept */
+NPRDMA_HOOK
+static int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
+{
+    nprdma_span_t block = nprdma_lazy_block(place);
+
+    /* Counted before it is kept, so that the limit always holds */
+    atomic_fetch_add(&lazy->bytes, block.end - block.start);
+    while ((atomic_load(&lazy->bytes) > lazy->limit) &&
+           nprdma_lazy_drop_oldest(lazy)) {
+    }
+
+    if ((atomic_load(&lazy->bytes) > lazy->limit) ||
+        (atomic_load(&lazy->paused) > 0) || nprdma_lazy_is_limited() ||
+        !nprdma_lazy_close(block)) {
+        nprdma_lazy_forget(lazy, place, &lazy->tainted);
+        return 0;
+    }
+
+    atomic_store(&place->order, atomic_fetch_add(&lazy->order, 1));
+    atomic_fetch_add(&lazy->kept, 1);
+    atomic_store(&place->state, NPRDMA_LAZY_KEPT);
+
+    /* Either this sees the pause, or the pause has seen the place */
+    if (atomic_load(&lazy->paused) > 0) {
+        nprdma_lazy_taint(lazy, block, 0);
+    }
+    return 1;
+}
+
+/* @return Address of a block for a new mapping, or MAP_FAILED */
+NPRDMA_HOOK
+static void *nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
+{
+    nprdma_lazy_place_t *place = nprdma_lazy_take(lazy, length, 1);
+    nprdma_span_t block;
+    int is_open;
+
+    if (place == NULL) {
+        return MAP_FAILED;
+    }
+
+    /* Blocked until all bytes are zero, so that no registration shows the NIC
+     * what the block had */
+    block = nprdma_lazy_block(place);
+    nprdma_events_block(block);
+    is_open = (block.end - block.start == length) && nprdma_lazy_open(block);
+    nprdma_events_unblock();
+    if (!is_open) {
+        nprdma_lazy_release(lazy, place, 0);
+        return MAP_FAILED;
+    }
+
+    nprdma_lazy_forget(lazy, place, &lazy->reused);
+    return (void*)block.start;
+}
+
+
+/* ---- hooks ---- */
+
+NPRDMA_HOOK
+static nprdma_span_t nprdma_lazy_pages(const void *address, size_t length)
+{
+    return nprdma_huge_span((uintptr_t)address, length, nprdma_lazy.page_size);
+}
+
+/* Private anonymous memory that may be read and written, at an address that
+ * the kernel chooses, and without flags */
+NPRDMA_HOOK
+static int nprdma_lazy_is_plain(const ucm_event_t *event)
+{
+    return (event->mmap.address == NULL) && (event->mmap.fd == -1) &&
+           (event->mmap.prot == (PROT_READ | PROT_WRITE)) &&
+           (event->mmap.flags == (MAP_PRIVATE | MAP_ANONYMOUS)) &&
+           (event->mmap.offset == 0) && (event->mmap.size > 0);
+}
+
+/* Addresses that a call is about to change, or may */
+NPRDMA_HOOK
+static nprdma_span_t nprdma_lazy_changed(ucm_event_type_t type,
+                                         const ucm_event_t *event)
+{
+    switch (type) {
+    case UCM_EVENT_MMAP: /* A hint, or more than that */
+        return (event->mmap.address == NULL) ? nprdma_span(0, 0) :
+               nprdma_huge_mmap(event->mmap.address, event->mmap.size,
+                                event->mmap.flags, event->mmap.fd);
+    case UCM_EVENT_MUNMAP:
+        return nprdma_lazy_pages(event->munmap.address, event->munmap.size);
+    case UCM_EVENT_MREMAP: /* Not all versions of UCM report the target */
+        return (event->mremap.flags & MREMAP_FIXED) ? NPRDMA_LAZY_ALL :
+               nprdma_lazy_pages(event->mremap.address, event->mremap.old_size);
+    case UCM_EVENT_SHMAT:
+        return (event->shmat.shmaddr == NULL) ? nprdma_span(0, 0) :
+               NPRDMA_LAZY_ALL;
+    case UCM_EVENT_MADVISE: /* What it does may outlive the contents */
+        return nprdma_lazy_pages(event->madvise.addr, event->madvise.length);
+    default:
+        return nprdma_span(0, 0);
     }
 }
 
 NPRDMA_HOOK
-static nprdma_lazy_slot_t *nprdma_lazy_take_free(nprdma_lazy_t *lazy)
+static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
+                               void *arg)
 {
-    nprdma_lazy_slot_t *slot;
-    uintptr_t word;
-    unsigned i;
+    nprdma_lazy_t *lazy = arg;
+    int saved_errno     = errno;
+    nprdma_lazy_place_t *exact;
+    nprdma_span_t span;
 
-    do {
-        for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
-            slot = &lazy->slots[i];
-            word = atomic_load(&slot->place.word);
-            if ((nprdma_place_state(word) == NPRDMA_PLACE_FREE) &&
-                nprdma_place_claim(&slot->place, word)) {
-                return slot;
-            }
+    if (!lazy->is_owner) {
+        return;
+    }
+
+    /* The call may need what is kept */
+    if ((atomic_load(&lazy->bytes) > 0) &&
+        ((type == UCM_EVENT_MREMAP) || nprdma_lazy_is_limited())) {
+        nprdma_lazy_drop_all(lazy);
+    }
+
+    span = nprdma_lazy_changed(type, event);
+    if ((type == UCM_EVENT_MUNMAP) && (event->munmap.result == -1) &&
+        ((uintptr_t)event->munmap.address == span.start)) {
+        exact = nprdma_lazy_clear(lazy, span, 0);
+        if ((exact != NULL) && nprdma_lazy_keep(lazy, exact)) {
+            event->munmap.result = 0;
         }
-    } while (nprdma_lazy_drop_oldest(lazy));
+    } else if (span.start < span.end) {
+        nprdma_lazy_taint(lazy, span, 0);
+    } else if ((type == UCM_EVENT_MMAP) && nprdma_lazy_is_plain(event) &&
+               (event->mmap.result == MAP_FAILED)) {
+        event->mmap.result = nprdma_lazy_reuse(
+                lazy, nprdma_lazy_pages(NULL, event->mmap.size).end);
+    }
+    errno = saved_errno;
+}
 
+NPRDMA_HOOK
+static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
+                              void *arg)
+{
+    nprdma_lazy_t *lazy = arg;
+    int saved_errno     = errno;
+    nprdma_span_t span;
+
+    if (!lazy->is_owner || (type != UCM_EVENT_MMAP)) {
+        return;
+    }
+
+    /* Made once more if the pool has had the memory or mappings that it lacks */
+    if ((event->mmap.result == MAP_FAILED) && (saved_errno == ENOMEM) &&
+        (nprdma_lazy_drop_all(lazy) > 0)) {
+        event->mmap.result = (void*)syscall(SYS_mmap, event->mmap.address,
+                                            event->mmap.size, event->mmap.prot,
+                                            event->mmap.flags, event->mmap.fd,
+                                            event->mmap.offset);
+        saved_errno        = errno;
+    }
+    if (event->mmap.result != MAP_FAILED) {
+        span = nprdma_lazy_pages(event->mmap.result, event->mmap.size);
+        nprdma_lazy_taint(lazy, span, 1);
+        if (nprdma_lazy_is_plain(event)) {
+            nprdma_lazy_made(lazy, span);
+        }
+    }
+    errno = saved_errno;
+}
+
+
+/* ---- use ---- */
+
+static int nprdma_lazy_is_owner(void)
+{
+    return (nprdma_lazy.state != NULL) && nprdma_lazy.state->is_owner;
+}
+
+/* When this returns nothing is kept, until the pause ends */
+static void nprdma_lazy_pause(nprdma_lazy_t *lazy)
+{
+    atomic_store(&lazy->paused, 1);
+    nprdma_lazy_taint(lazy, NPRDMA_LAZY_ALL, 0);
+}
+
+/* A child never pays for copies of kept pages: they are unmapped before */
+static void nprdma_lazy_fork_prepare(void)
+{
+    pthread_mutex_lock(&nprdma_lazy.lock);
+    if (nprdma_lazy_is_owner()) {
+        nprdma_lazy_pause(nprdma_lazy.state);
+    }
+}
+
+static void nprdma_lazy_fork_parent(void)
+{
+    if (nprdma_lazy_is_owner()) {
+        atomic_store(&nprdma_lazy.state->paused, 0);
+    }
+    pthread_mutex_unlock(&nprdma_lazy.lock);
+}
+
+static void nprdma_lazy_fork_child(void)
+{
+    pthread_mutex_unlock(&nprdma_lazy.lock);
+}
+
+static void nprdma_lazy_prepare(void)
+{
+    nprdma_lazy.page_size = (size_t)sysconf(_SC_PAGESIZE);
+    if (pthread_atfork(nprdma_lazy_fork_prepare, nprdma_lazy_fork_parent,
+                       nprdma_lazy_fork_child) == 0) {
+        nprdma_lazy.state =
+                nprdma_events_alloc_wiped(sizeof(*nprdma_lazy.state));
+    }
+}
+
+static void nprdma_lazy_close_fds(void)
+{
+    close(nprdma_lazy.maps_fd);
+    close(nprdma_lazy.uffd);
+    nprdma_lazy.maps_fd = nprdma_lazy.uffd = -1;
+}
+
+/* Handlers stay. A child that removed what it has inherited would wait for ever
+ * for a thread of the parent that was in a hook. */
+static void nprdma_lazy_uninstall(nprdma_lazy_t *lazy)
+{
+    nprdma_lazy_pause(lazy);
+    lazy->is_owner = 0;
+    nprdma_lazy_close_fds();
+}
+
+static int nprdma_lazy_add_handlers(void)
+{
+    const int types = NPRDMA_LAZY_TYPES | UCM_EVENT_FLAG_NO_INSTALL;
+
+    return (ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_AFTER,
+                                  nprdma_lazy_after, nprdma_lazy.state) ==
+            UCS_OK) &&
+           (ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_BEFORE,
+                                  nprdma_lazy_before, nprdma_lazy.state) ==
+            UCS_OK);
+}
+
+/* Whether a block is kept and comes back: an allocator may have an mmap() of
+ * its own, or another library may have disconnected a hook. Not counted. */
+static int nprdma_lazy_works(nprdma_lazy_t *lazy)
+{
+    int works, i;
+    void *ptr;
+
+    for (i = 0; i < 2; ++i) {
+        ptr = mmap(NULL, NPRDMA_LAZY_MIN, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (ptr != MAP_FAILED) {
+            munmap(ptr, NPRDMA_LAZY_MIN);
+        }
+    }
+    nprdma_lazy_drop_all(lazy);
+    works      = (lazy->reused > 0);
+    lazy->kept = lazy->reused = lazy->dropped = lazy->tainted = 0;
+    return works;
+}
+
+/* @return NULL, or why nothing is kept */
+static const char *nprdma_lazy_install(nprdma_lazy_t *lazy, size_t limit)
+{
+    if ((dlsym(RTLD_DEFAULT, "__asan_init") != NULL) ||
+        (dlsym(RTLD_DEFAULT, "__hwasan_init") != NULL) ||
+        (dlsym(RTLD_DEFAULT, "__msan_init") != NULL)) {
+        return "a sanitizer follows the addresses of this process";
+    }
+
+    if (lazy == NULL) {
+        return "no memory";
+    }
+
+    nprdma_lazy_close_fds(); /* They may be those of the parent */
+    nprdma_lazy.maps_fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    nprdma_lazy.uffd    = nprdma_uffd_open_probe();
+    nprdma_lazy.users   = 0;
+    memset(lazy, 0, sizeof(*lazy));
+    lazy->limit    = limit;
+    lazy->is_owner = 1;
+    if (!nprdma_lazy.has_handlers) {
+        nprdma_lazy.has_handlers = nprdma_lazy_add_handlers();
+    }
+    if (!nprdma_lazy_works(lazy)) {
+        nprdma_lazy_uninstall(lazy);
+        return "UCX does not report mmap() and munmap(), or the kernel refuses "
+               "to protect memory, locks it (mlockall) or limits it (ulimit -v, "
+               "-d)";
+    }
+
+    ucs_info("munmap() keeps up to %zu bytes for reuse", limit);
     return NULL;
 }
 
-NPRDMA_HOOK
-static int nprdma_lazy_fill(nprdma_lazy_t *lazy, nprdma_lazy_slot_t *slot,
-                            nprdma_span_t span)
+int nprdma_lazy_start(size_t limit)
 {
-    nprdma_place_set(&slot->place, span);
-    if (lazy->ops->close(lazy->arg, span) != NPRDMA_LAZY_DONE) {
-        nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
-        return 0;
-    }
+    const char *why = NULL;
 
-    atomic_store(&slot->order, atomic_fetch_add(&lazy->order, 1));
-    atomic_fetch_add(&lazy->kept, 1);
-    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FULL);
-    return 1;
+    /* Before the lock is taken for the first time */
+    pthread_once(&nprdma_lazy_once, nprdma_lazy_prepare);
+    pthread_mutex_lock(&nprdma_lazy.lock);
+    if (!nprdma_lazy_is_owner()) {
+        why = nprdma_lazy_install(nprdma_lazy.state, limit);
+    }
+    nprdma_lazy.users += (why == NULL);
+    pthread_mutex_unlock(&nprdma_lazy.lock);
+    if (why != NULL) {
+        ucs_warn("UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps nothing: "
+                 "%s", why);
+    }
+    return why == NULL;
 }
 
-NPRDMA_HOOK
-int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_span_t span)
+void nprdma_lazy_stop(void)
 {
-    size_t length = span.end - span.start;
-    nprdma_lazy_slot_t *slot;
-
-    if (!nprdma_lazy_unlist(lazy, span) || !nprdma_lazy_fits(lazy, span) ||
-        (atomic_load(&lazy->paused) > 0) ||
-        !nprdma_lazy_reserve(lazy, length)) {
-        return 0;
+    pthread_mutex_lock(&nprdma_lazy.lock);
+    if (--nprdma_lazy.users == 0) {
+        nprdma_lazy_uninstall(nprdma_lazy.state);
     }
-
-    slot = nprdma_lazy_take_free(lazy);
-    if ((slot == NULL) || !nprdma_lazy_fill(lazy, slot, span)) {
-        atomic_fetch_sub(&lazy->bytes, length);
-        return 0;
-    }
-
-    /* Either this sees the pause, or the pause has seen the slot */
-    if (atomic_load(&lazy->paused) > 0) {
-        nprdma_lazy_forget(lazy, span);
-    }
-    return 1;
+    pthread_mutex_unlock(&nprdma_lazy.lock);
 }
 
-NPRDMA_HOOK
-uintptr_t nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
+void nprdma_lazy_query(nprdma_lazy_stats_t *stats)
 {
-    nprdma_lazy_result_t result;
-    nprdma_lazy_slot_t *slot;
-    nprdma_span_t block;
-    uintptr_t word;
+    nprdma_lazy_t *lazy = nprdma_lazy.state;
 
-    if (atomic_load(&lazy->bytes) < length) {
-        return 0;
+    memset(stats, 0, sizeof(*stats));
+    if (lazy != NULL) {
+        stats->bytes   = lazy->bytes;
+        stats->kept    = lazy->kept;
+        stats->reused  = lazy->reused;
+        stats->dropped = lazy->dropped;
+        stats->tainted = lazy->tainted;
     }
-
-    do {
-        slot = nprdma_lazy_find(lazy, length, 1, &word);
-        if (slot == NULL) {
-            return 0;
-        }
-    } while (!nprdma_place_claim(&slot->place, word));
-
-    nprdma_place_read(&slot->place, &block);
-    result = lazy->ops->open(lazy->arg, block);
-    if (result == NPRDMA_LAZY_REFUSED) {
-        nprdma_lazy_release(lazy, slot, 0);
-        return 0;
-    }
-
-    nprdma_place_unclaim(&slot->place, NPRDMA_PLACE_FREE);
-    atomic_fetch_sub(&lazy->bytes, length);
-    atomic_fetch_add((result == NPRDMA_LAZY_DONE) ? &lazy->reused :
-                                                    &lazy->dropped, 1);
-    return (result == NPRDMA_LAZY_DONE) ? block.start : 0;
-}
-
-NPRDMA_HOOK
-unsigned nprdma_lazy_drop(nprdma_lazy_t *lazy)
-{
-    unsigned count = 0;
-    nprdma_lazy_slot_t *slot;
-    nprdma_span_t block;
-    uintptr_t word;
-    unsigned i;
-
-    for (i = 0; i < NPRDMA_LAZY_NUM_SLOTS; ++i) {
-        slot = &lazy->slots[i];
-        word = nprdma_place_read(&slot->place, &block);
-        if ((nprdma_place_state(word) == NPRDMA_PLACE_FULL) &&
-            nprdma_place_claim(&slot->place, word)) {
-            count += nprdma_lazy_release(lazy, slot, 0);
-        }
-    }
-
-    return count;
-}
-
-void nprdma_lazy_pause(nprdma_lazy_t *lazy)
-{
-    /* Waits for blocks that other threads keep at this moment */
-    atomic_fetch_add(&lazy->paused, 1);
-    nprdma_lazy_forget(lazy, nprdma_span(0, UINTPTR_MAX));
-}
-
-void nprdma_lazy_resume(nprdma_lazy_t *lazy)
-{
-    atomic_fetch_sub(&lazy->paused, 1);
-}
-
-void nprdma_lazy_init(nprdma_lazy_t *lazy, size_t limit,
-                      const nprdma_lazy_ops_t *ops, void *arg)
-{
-    unsigned i;
-
-    lazy->ops   = ops;
-    lazy->arg   = arg;
-    lazy->limit = limit;
-    atomic_store(&lazy->paused, 0);
-    for (i = 0; i < NPRDMA_LAZY_NUM_BLOCKS; ++i) {
-        atomic_store(&lazy->blocks[i].word, NPRDMA_PLACE_FREE);
-    }
-    atomic_store(&lazy->num_blocks, 0);
-}
-
-size_t nprdma_lazy_size(void)
-{
-    return sizeof(nprdma_lazy_t);
-}
-
-void nprdma_lazy_query(nprdma_lazy_t *lazy, nprdma_lazy_stats_t *stats)
-{
-    stats->bytes   = atomic_load(&lazy->bytes);
-    stats->kept    = atomic_load(&lazy->kept);
-    stats->reused  = atomic_load(&lazy->reused);
-    stats->dropped = atomic_load(&lazy->dropped);
-    stats->tainted = atomic_load(&lazy->tainted);
 }

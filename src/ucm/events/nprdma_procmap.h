@@ -3,8 +3,14 @@
 #ifndef NPRDMA_PROCMAP_H_
 #define NPRDMA_PROCMAP_H_
 
+#include "nprdma_hook.h"
+
+#include <errno.h>
 #include <stdint.h>
+#include <string.h>
 #include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /*
  * PROCMAP_QUERY, an ioctl of /proc/self/maps since Linux 6.11, which older
@@ -36,5 +42,37 @@ typedef struct nprdma_procmap_query {
 } nprdma_procmap_query_t;
 
 #define NPRDMA_PROCMAP_QUERY _IOWR('f', 17, nprdma_procmap_query_t)
+
+
+/**
+ * Whether one private anonymous mapping without a name covers a span. The
+ * kernel merges neighbours, so the mapping may be larger, but if a border is
+ * inside of the span, its parts differ. For memory hooks; changes errno.
+ *
+ * @param [in] fd     /proc/self/maps.
+ * @param [in] flags  Of vma_flags, which must be these.
+ *
+ * @return 2 if so, 0 if not, 1 if the kernel does not tell.
+ */
+NPRDMA_HOOK
+static inline int
+nprdma_procmap_is_whole(int fd, nprdma_span_t span, uint64_t flags)
+{
+    nprdma_procmap_query_t query;
+    char name[128]; /* Longer than any that prctl() gives */
+
+    memset(&query, 0, sizeof(query));
+    query.size          = sizeof(query);
+    query.query_addr    = span.start;
+    query.vma_name_addr = (uintptr_t)name;
+    query.vma_name_size = sizeof(name);
+    if (syscall(SYS_ioctl, fd, NPRDMA_PROCMAP_QUERY, &query) != 0) {
+        return errno != ENOENT;
+    }
+
+    return ((query.vma_end >= span.end) && (query.inode == 0) &&
+            (query.vma_page_size == (uint64_t)sysconf(_SC_PAGESIZE)) &&
+            (query.vma_name_size == 0) && (query.vma_flags == flags)) ? 2 : 0;
+}
 
 #endif

@@ -10,7 +10,7 @@
 #include <ucm/access/nprdma_guard.h>
 #include <ucm/access/nprdma_pagein.h>
 #include <ucm/events/nprdma_events.h>
-#include <ucm/events/nprdma_kept.h>
+#include <ucm/events/nprdma_lazy.h>
 
 #include <ucm/api/ucm.h>
 
@@ -157,7 +157,7 @@ bool with_atomic()
 
 bool keeping()
 {
-    return nprdma_kept_start(64u << 20) == UCS_OK;
+    return nprdma_lazy_start(64u << 20);
 }
 
 /* A thread of the parent has UCM's lock for ever, in the child: it reads */
@@ -205,7 +205,7 @@ const held_lock locks[] = {
     { "events", true, "madvise", nothing,
       []() { return nprdma_events_add(&listener) == UCS_OK; },
       []() { return create() && destroy(); } },
-    { "kept", true, "/proc/self/maps", []() { return create(); }, keeping,
+    { "lazy", true, "/proc/self/maps", []() { return create(); }, keeping,
       []() { return create(64u << 20) && destroy(); } },
     { "hook", false, "in a hook", []() { return create(64u << 20); }, in_hook,
       []() { return create(64u << 20) && destroy(); } },

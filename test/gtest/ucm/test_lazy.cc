@@ -1,404 +1,1143 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "limited_group.h"
+#include "test_monitor.h"
+
+#include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_lazy.h>
 
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <cstdlib>
-#include <ctime>
+#include <algorithm>
+#include <fstream>
 #include <random>
-#include <thread>
-#include <vector>
+#include <string>
 
-#include <pthread.h>
-#include <sched.h>
+#include <dlfcn.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/shm.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+
+#ifndef PR_SET_VMA
+#define PR_SET_VMA 0x53564d41
+#endif
+#ifndef SYS_mseal
+#define SYS_mseal 462 /* Linux 6.10, on all processors */
+#endif
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 
 namespace {
 constexpr size_t KiB = 1024;
-constexpr size_t MiB = 1024 * KiB;
-
-nprdma_span_t span(uintptr_t start, size_t length)
-{
-    return nprdma_span(start, start + length);
-}
 }
 
-/* The table, on memory that the test plays: a block is open, closed or gone */
-class test_lazy : public ::testing::Test {
+/* Memory that munmap() keeps */
+class test_lazy : public test_monitor {
 protected:
-    static constexpr size_t limit = 4 * MiB;
+    static constexpr size_t limit = 64 * MiB;
 
     void SetUp() override
     {
-        lazy = (nprdma_lazy_t*)calloc(1, nprdma_lazy_size());
-        ASSERT_NE(nullptr, lazy);
-        nprdma_lazy_init(lazy, limit, &ops, this);
+        test_monitor::SetUp();
+        for (const char *name : { "__asan_init", "__hwasan_init",
+                                  "__msan_init" }) {
+            if (dlsym(RTLD_DEFAULT, name) != nullptr) {
+                GTEST_SKIP() << "off with this sanitizer";
+            }
+        }
+        params.lazy_limit = limit;
     }
 
-    void TearDown() override
+    static char *block(size_t length = MiB)
     {
-        free(lazy);
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
     }
 
-    nprdma_lazy_stats_t stats()
+    static char *used(size_t length = MiB)
+    {
+        char *ptr = block(length);
+        memset(ptr, 0x5a, length);
+        return ptr;
+    }
+
+    static bool is_zero(const char *ptr, size_t length)
+    {
+        return (ptr[0] == 0) && (memcmp(ptr, ptr + 1, length - 1) == 0);
+    }
+
+    static nprdma_lazy_stats_t kept()
     {
         nprdma_lazy_stats_t result;
-        nprdma_lazy_query(lazy, &result);
+        nprdma_lazy_query(&result);
         return result;
     }
 
-    void made(uintptr_t start, size_t length)
+    static bool set_limit(int resource, rlim_t limit)
     {
-        nprdma_lazy_made(lazy, span(start, length));
+        struct rlimit rlimit;
+        getrlimit(resource, &rlimit);
+        rlimit.rlim_cur = limit;
+        return setrlimit(resource, &rlimit) == 0;
     }
 
-    int keep(uintptr_t start, size_t length)
+    /* Empty the pool, as a call of mremap() does. @return Number of blocks */
+    static unsigned drop()
     {
-        return nprdma_lazy_keep(lazy, span(start, length));
+        uint64_t before = kept().dropped;
+        void *ptr = mmap(nullptr, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS,
+                         -1, 0);
+        EXPECT_EQ(ptr, mremap(ptr, page, page, 0));
+        munmap(ptr, page);
+        return (unsigned)(kept().dropped - before);
     }
 
-    /* Map and unmap. @return Whether the block is kept. */
-    int pass(uintptr_t start, size_t length)
+    /* @return Whether munmap() has kept the block */
+    static bool unmap(char *ptr, size_t length = MiB)
     {
-        made(start, length);
-        return keep(start, length);
+        uint64_t before = kept().kept;
+        EXPECT_EQ(0, munmap(ptr, length));
+        return kept().kept == before + 1;
     }
 
-    uintptr_t reuse(size_t length)
+    /* A child with a monitor of its own, before which @a before runs. @return
+     * Its wait status. */
+    template<typename F> int in_child(F func, void (*before)() = [](){})
     {
-        return nprdma_lazy_reuse(lazy, length);
-    }
-
-    static nprdma_lazy_result_t close_cb(void *arg, nprdma_span_t)
-    {
-        auto self = static_cast<test_lazy*>(arg);
-        EXPECT_LE(self->stats().bytes, self->bound);
-        self->closed += (self->close_result == NPRDMA_LAZY_DONE);
-        return self->close_result;
-    }
-
-    static nprdma_lazy_result_t open_cb(void *arg, nprdma_span_t)
-    {
-        auto self = static_cast<test_lazy*>(arg);
-        ++self->opened;
-        return self->open_result;
-    }
-
-    static nprdma_lazy_result_t release_cb(void *arg, nprdma_span_t block)
-    {
-        auto self = static_cast<test_lazy*>(arg);
-        self->last_released = block.start;
-        if (self->hold == 1) {
-            self->hold = 2;
-            while (self->hold == 2) {
-                sched_yield();
+        int status = -1;
+        pid_t pid  = fork();
+        if (pid == 0) {
+            before();
+            nprdma_monitor_t *own = nullptr;
+            if (nprdma_monitor_create(&params, &own) != UCS_OK) {
+                _exit(100);
             }
+            signal(SIGSEGV, SIG_DFL);
+            _exit(func());
         }
-        ++self->released;
-        return self->release_result;
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        return status;
     }
 
-    const nprdma_lazy_ops_t ops = { close_cb, open_cb, release_cb };
-    nprdma_lazy_t          *lazy = nullptr;
-    nprdma_lazy_result_t   close_result   = NPRDMA_LAZY_DONE;
-    nprdma_lazy_result_t   open_result    = NPRDMA_LAZY_DONE;
-    nprdma_lazy_result_t   release_result = NPRDMA_LAZY_DONE;
-    size_t                 bound = limit;
-    std::atomic<int>           closed{0};
-    std::atomic<int>           opened{0};
-    std::atomic<int>           released{0};
-    std::atomic<int>           hold{0};
-    std::atomic<uintptr_t>      last_released{0};
+    /* @return What the log of a child with a monitor has at level warn */
+    template<typename F> std::string warnings(F before)
+    {
+        FILE *file = tmpfile();
+        std::string result;
+        char line[1024];
+        int status = -1;
+        pid_t pid  = fork();
+        if (pid == 0) {
+            dup2(fileno(file), 1);
+            dup2(fileno(file), 2);
+            before();
+            nprdma_monitor_t *own = nullptr;
+            bool is_off = (nprdma_monitor_create(&params, &own) == UCS_OK) &&
+                          !unmap(used());
+            fflush(nullptr);
+            _exit(is_off ? 0 : 1);
+        }
+        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+        rewind(file);
+        while (fgets(line, sizeof(line), file) != nullptr) {
+            result += line;
+        }
+        fclose(file);
+        EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0))
+                << "munmap() has kept something " << status << result;
+        EXPECT_EQ(1, std::count(result.begin(), result.end(), '\n')) << result;
+        return result;
+    }
+
+    /* PROCMAP_QUERY */
+    static bool has_query()
+    {
+        struct utsname name;
+        int major = 0, minor = 0;
+        uname(&name);
+        sscanf(name.release, "%d.%d", &major, &minor);
+        return (major > 6) || ((major == 6) && (minor >= 11));
+    }
+
+    static bool is_mapped(char *ptr)
+    {
+        unsigned char presence;
+        return mincore(ptr, page, &presence) == 0;
+    }
+
+    static size_t resident()
+    {
+        std::ifstream file("/proc/self/statm");
+        size_t total = 0, pages = 0;
+        file >> total >> pages;
+        return pages * page;
+    }
 };
 
-TEST_F(test_lazy, whole_blocks_that_mmap_has_made)
+TEST_F(test_lazy, comes_back_with_zeros)
 {
-    const uintptr_t start = 16 * MiB;
-
-    EXPECT_FALSE(keep(start, MiB)) << "not known";
-    made(start, MiB);
-    EXPECT_FALSE(keep(start, MiB / 2));
-    EXPECT_FALSE(keep(start, MiB)) << "a part is gone";
-    made(start, MiB);
-    EXPECT_FALSE(keep(start - 4096, MiB + 4096)) << "and something else";
-    made(start, MiB);
-    nprdma_lazy_taint(lazy, span(start + MiB - 1, 1));
-    EXPECT_FALSE(keep(start, MiB));
-    made(start, MiB);
-    nprdma_lazy_taint(lazy, span(start + MiB, MiB));
-    nprdma_lazy_taint(lazy, span(start - MiB, MiB));
-    EXPECT_TRUE(keep(start, MiB)) << "only neighbours were tainted";
-    EXPECT_FALSE(keep(start, MiB)) << "not mapped any more";
-    EXPECT_EQ(3u, stats().tainted);
-    EXPECT_EQ(MiB, stats().bytes);
-    EXPECT_EQ(start, reuse(MiB));
-    EXPECT_EQ(0u, stats().bytes);
-}
-
-TEST_F(test_lazy, sizes)
-{
-    EXPECT_FALSE(pass(MiB, NPRDMA_LAZY_MIN - 4096));
-    EXPECT_TRUE(pass(2 * MiB, NPRDMA_LAZY_MIN));
-    EXPECT_FALSE(pass(16 * MiB, limit / 2 + 4096));
-    EXPECT_TRUE(pass(32 * MiB, limit / 2));
-    EXPECT_EQ(0u, reuse(NPRDMA_LAZY_MIN + 4096));
-    EXPECT_EQ(0u, reuse(limit / 2 - 4096));
-    EXPECT_EQ(32 * MiB, reuse(limit / 2));
-    EXPECT_EQ(2 * MiB, reuse(NPRDMA_LAZY_MIN));
-    EXPECT_EQ(0u, reuse(NPRDMA_LAZY_MIN));
-}
-
-TEST_F(test_lazy, newest_first)
-{
-    for (uintptr_t i = 1; i <= 3; ++i) {
-        EXPECT_TRUE(pass(i * 16 * MiB, MiB));
+    start();
+    for (size_t length : { 128 * KiB, MiB, 8 * MiB, 8 * MiB + 4096 }) {
+        char *ptr = used(length);
+        ASSERT_TRUE(unmap(ptr, length - 100)) << length;
+        size_t bytes = kept().bytes;
+        char *again  = block(length - 4000);
+        EXPECT_EQ((void*)ptr, (void*)again) << "a length is whole pages";
+        EXPECT_TRUE(is_zero(again, length));
+        EXPECT_EQ(bytes - length, kept().bytes);
+        memset(again, 1, length);
+        ASSERT_TRUE(unmap(again, length));
     }
-    EXPECT_EQ(48 * MiB, reuse(MiB));
-    EXPECT_TRUE(pass(64 * MiB, MiB));
-    EXPECT_EQ(64 * MiB, reuse(MiB));
-    EXPECT_EQ(32 * MiB, reuse(MiB));
-    EXPECT_EQ(16 * MiB, reuse(MiB));
-    EXPECT_EQ(0, released);
+    EXPECT_EQ(kept().bytes, 17 * MiB + 128 * KiB + 4096);
+    EXPECT_EQ(4u, drop());
+    EXPECT_EQ(0u, kept().bytes);
+}
+
+/* Pages stay as they are: absent, or the kernel's page of zeros */
+TEST_F(test_lazy, stays_sparse)
+{
+    start();
+    /* Advice to have no huge page would mean that it is not kept */
+    ASSERT_EQ(0, prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0));
+    char *ptr = block(8 * MiB);
+    ptr[0] = ptr[4 * MiB] = ptr[8 * MiB - 1] = 1;
+    for (size_t i = 2 * MiB; i < 4 * MiB; i += page) {
+        EXPECT_EQ(0, ptr[i]);
+    }
+    ASSERT_TRUE(unmap(ptr, 8 * MiB));
+    size_t before = resident();
+    ASSERT_EQ((void*)ptr, (void*)block(8 * MiB));
+    EXPECT_LE(resident(), before + 64 * KiB);
+    EXPECT_FALSE(is_present(ptr + MiB));
+    EXPECT_TRUE(is_present(ptr + 4 * MiB));
+    EXPECT_TRUE(is_zero(ptr, 8 * MiB));
+    munmap(ptr, 8 * MiB);
+    EXPECT_EQ(0, prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0));
+}
+
+TEST_F(test_lazy, access_after_munmap_is_a_fault)
+{
+    int status = in_child([&]() {
+        char *ptr = used();
+        if (!unmap(ptr)) {
+            return 102;
+        }
+        *(volatile char*)(ptr + 4096) = 1;
+        return 0;
+    });
+    EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV)) << status;
+}
+
+TEST_F(test_lazy, nothing_stays_mapped)
+{
+    start();
+    for (bool by_stop : { false, true }) {
+        char *ptr = used();
+        ASSERT_TRUE(unmap(ptr));
+        EXPECT_EQ(0, msync(ptr, MiB, MS_ASYNC)) << "the control: it is kept";
+        if (by_stop) {
+            stop();
+        } else {
+            EXPECT_EQ(1u, drop());
+        }
+        EXPECT_EQ(0u, kept().bytes);
+        EXPECT_EQ(-1, msync(ptr, page, MS_ASYNC)) << "still mapped";
+    }
+    EXPECT_FALSE(unmap(used())) << "without a monitor";
+}
+
+/* As a munmap() without it: no bit, no way to get one */
+TEST_F(test_lazy, kept_pages_are_retired)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = used();
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+    uint32_t before = state(&range, ptr);
+
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    EXPECT_EQ((before & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT,
+              state(&range, ptr));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+
+    /* What is mapped there now may be used, as ever */
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "bits of the old memory";
+    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+    EXPECT_EQ(3, all_bits(&range, ptr, MiB));
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    munmap(ptr, MiB);
+    unreg(&range);
+    stop();
+}
+
+/* The module hears of it as well, and takes the pages before they are kept */
+TEST_F(test_lazy, module_takes_kept_pages)
+{
+    if (!on_kernel()) {
+        GTEST_SKIP() << "needs the kernel module, in the guest "
+                        "(NPRDMA_TEST_BACKEND=kernel)";
+    }
+    nprdma_range_t range;
+    params.drain = nullptr; /* The NIC uses the windows */
+    start();
+    char *ptr = used();
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    for (int i = 0; i < 3; ++i) {
+        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        nprdma_monitor_stats_t before = stats();
+        ASSERT_TRUE(unmap(ptr));
+        EXPECT_GE(stats().kernel_events, before.kernel_events + 1);
+        EXPECT_GE(stats().kernel_invalidated,
+                  before.kernel_invalidated + MiB / page);
+        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+        ASSERT_EQ((void*)ptr, (void*)block());
+        EXPECT_TRUE(is_zero(ptr, MiB));
+    }
+    unreg(&range);
+}
+
+/* The NIC has finished while the memory is still what it was */
+TEST_F(test_lazy, bits_then_drain_then_kept)
+{
+    static nprdma_range_t range;
+    static char *ptr;
+    static int wrong;
+    start();
+    wrong = 0;
+    ptr   = used();
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+
+    on_drain = [](test_monitor*) {
+        char byte            = 0;
+        struct iovec local   = { &byte, 1 };
+        struct iovec remote  = { ptr + 5 * page, 1 };
+        uintptr_t first      = (uintptr_t)ptr;
+        wrong += (process_vm_readv(getpid(), &local, 1, &remote, 1, 0) != 1) ||
+                 (byte != 0x5a) || (all_bits(&range, ptr, MiB) != 0) ||
+                 (nprdma_events_blocked(first, first + MiB) != first);
+    };
+    ASSERT_TRUE(unmap(ptr));
+    on_drain = nullptr;
+    EXPECT_EQ(1, drains);
+    EXPECT_EQ(0, wrong);
+    unreg(&range);
+}
+
+/* A registration that begins while memory is kept shows nothing of it */
+TEST_F(test_lazy, registered_while_kept)
+{
+    nprdma_range_t range;
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+    drains = 0;
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "during the zeroing";
+    EXPECT_EQ(0, drains);
+    EXPECT_EQ(UCS_OK, populate(&range));
+    munmap(ptr, MiB);
+    ASSERT_EQ(1u, drop());
+    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
+    unreg(&range);
+    stop();
+}
+
+namespace {
+struct change {
+    const char *name;
+    bool       is_kept;
+    bool       by_query; /* Is found by PROCMAP_QUERY, else put right */
+    bool       (*apply)(char *ptr); /* To a block of 1 MiB; false: cannot */
+};
+
+void PrintTo(const change &what, std::ostream *stream)
+{
+    *stream << what.name;
+}
+
+/* By the system call, since ThreadSanitizer leaves mlock() out */
+bool lock(char *ptr)
+{
+    return syscall(SYS_mlock, ptr, MiB) == 0;
+}
+
+/* mbind() of one node, which need not be in libnuma's headers */
+bool bind(char *ptr, size_t length)
+{
+    unsigned long node = 1;
+    return syscall(SYS_mbind, ptr, length, 2 /* MPOL_BIND */, &node, 64, 0) ==
+           0;
+}
+
+bool key(char *ptr, size_t length)
+{
+    int pkey = pkey_alloc(0, 0);
+    return (pkey >= 0) &&
+           (pkey_mprotect(ptr, length, PROT_READ | PROT_WRITE, pkey) == 0);
+}
+
+const change changes[] = {
+    { "nothing", true, false, [](char*) { return true; } },
+    { "mlock", false, false, lock },
+    { "mprotect_part", false, true,
+      [](char *ptr) { return mprotect(ptr, 8192, PROT_READ) == 0; } },
+    { "mbind_part", false, true, [](char *ptr) { return bind(ptr, 8192); } },
+    { "mbind_all", true, false, [](char *ptr) { return bind(ptr, MiB); } },
+    { "pkey_part", false, true, [](char *ptr) { return key(ptr, 8192); } },
+    { "pkey_all", true, false, [](char *ptr) { return key(ptr, MiB); } },
+    { "name", false, true,
+      [](char *ptr) { return prctl(PR_SET_VMA, 0, ptr, MiB, "name") == 0; } },
+    { "dontfork", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_DONTFORK) == 0; } },
+    { "wipeonfork", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_WIPEONFORK) == 0; } },
+    { "hugepage", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_HUGEPAGE) == 0; } },
+    { "dontneed", false, false,
+      [](char *ptr) { return madvise(ptr, MiB, MADV_DONTNEED) == 0; } },
+    { "raw_munmap_part", false, false,
+      [](char *ptr) { return syscall(SYS_munmap, ptr + 4096, 4096) == 0; } },
+    { "mremap_part", false, false,
+      [](char *ptr) {
+          void *moved = mremap(ptr + 4096, 4096, 8192, MREMAP_MAYMOVE);
+          return (moved != MAP_FAILED) && (munmap(moved, 8192) == 0);
+      } },
+    { "file_in_the_middle", false, false,
+      [](char *ptr) {
+          int fd      = open("/proc/self/exe", O_RDONLY);
+          void *there = mmap(ptr + 8192, 4096, PROT_READ,
+                             MAP_PRIVATE | MAP_FIXED, fd, 0);
+          close(fd);
+          return there == ptr + 8192;
+      } },
+    { "file_unseen", false, true,
+      [](char *ptr) {
+          int fd     = open("/proc/self/exe", O_RDONLY);
+          long there = syscall(SYS_mmap, ptr, MiB, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_FIXED, fd, 0);
+          close(fd);
+          return there == (long)ptr;
+      } },
+};
+}
+
+class test_lazy_changes : public test_lazy,
+                          public ::testing::WithParamInterface<change> {
+};
+
+TEST_P(test_lazy_changes, what_comes_back_is_new)
+{
+    start();
+    char *ptr = used();
+    if (!GetParam().apply(ptr)) {
+        GTEST_SKIP() << "this kernel or processor cannot: " << strerror(errno);
+    }
+    bool is_kept = unmap(ptr);
+    if (!GetParam().by_query || has_query()) {
+        EXPECT_EQ(GetParam().is_kept, is_kept);
+    }
+
+    char *again = block();
+    EXPECT_TRUE(is_zero(again, MiB));
+    again[0] = again[8191] = again[MiB - 1] = 1;
+    /* No lock, no policy, no key */
+    EXPECT_EQ(0, msync(again, MiB, MS_ASYNC | MS_INVALIDATE));
+    int policy = -1;
+    if (syscall(SYS_get_mempolicy, &policy, nullptr, 0, again,
+                2 /* MPOL_F_ADDR */) == 0) {
+        EXPECT_EQ(0, policy);
+    }
+    /* Inherited by a child */
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        _exit((again[0] == 1) && (again[MiB - 1] == 1) ? 0 : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+    munmap(again, MiB);
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_lazy_changes, ::testing::ValuesIn(changes),
+                         [](const auto &info) { return info.param.name; });
+
+/* mseal(): munmap() fails, and nothing of the memory has changed. In a child,
+ * since such memory never goes. */
+TEST_F(test_lazy, sealed_memory_stays)
+{
+    int status = in_child([&]() {
+        char *ptr = used();
+        if (syscall(SYS_mseal, ptr, MiB, 0) != 0) {
+            return (errno == ENOSYS) ? 77 : 1;
+        }
+        if ((munmap(ptr, MiB) != -1) || (errno != EPERM) ||
+            (kept().kept != 0) ||
+            (std::count(ptr, ptr + MiB, 0x5a) != (ptrdiff_t)MiB)) {
+            return 2;
+        }
+        memset(ptr, 1, MiB);
+        return 0;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no mseal(): Linux 6.10";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+/* A program that seals what it has unmapped: as it is mapped, the kernel does
+ * so. The pool must not wait for ever to get rid of it. */
+TEST_F(test_lazy, sealed_while_kept)
+{
+    params.lazy_limit = 2 * MiB;
+    int status        = in_child([&]() {
+        char *ptr = used();
+        if (!unmap(ptr)) {
+            return 1;
+        }
+        if (syscall(SYS_mseal, ptr, MiB, 0) != 0) {
+            return (errno == ENOSYS) ? 77 : 2;
+        }
+        char *other = block();
+        if ((other == ptr) || !is_zero(other, MiB) || (kept().bytes != 0)) {
+            return 3;
+        }
+        /* There is room again for as much as before */
+        char *third = used();
+        return (unmap(other) && unmap(third) && (drop() == 2)) ? 0 : 4;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no mseal(): Linux 6.10";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+/* A userfaultfd of the application, which waits for events of its memory */
+class test_lazy_watched : public test_lazy {
+protected:
+    void TearDown() override
+    {
+        if (uffd >= 0) {
+            close(uffd);
+        }
+        test_lazy::TearDown();
+    }
+
+    bool watch()
+    {
+        struct uffdio_api api = {};
+        uffd = (int)syscall(SYS_userfaultfd,
+                            O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        api.api      = UFFD_API;
+        api.features = UFFD_FEATURE_EVENT_UNMAP;
+        return (uffd >= 0) && (ioctl(uffd, UFFDIO_API, &api) == 0);
+    }
+
+    int watch(char *ptr, size_t length,
+              uint64_t mode = UFFDIO_REGISTER_MODE_MISSING)
+    {
+        struct uffdio_register range = {};
+        range.range.start = (uintptr_t)ptr;
+        range.range.len   = length;
+        range.mode        = mode;
+        return ioctl(uffd, UFFDIO_REGISTER, &range);
+    }
+
+    /* Unmap a block. @return The event that came meanwhile, empty if none */
+    struct uffd_msg unmap_watched(char *ptr)
+    {
+        struct uffd_msg msg = {};
+        std::atomic<bool> done(false);
+        std::thread reader([&]() {
+            struct pollfd poll_fd = { uffd, POLLIN, 0 };
+            while ((read(uffd, &msg, sizeof(msg)) != sizeof(msg)) && !done) {
+                poll(&poll_fd, 1, 10);
+            }
+        });
+        EXPECT_EQ(0, munmap(ptr, MiB));
+        done = true;
+        reader.join();
+        return msg;
+    }
+
+    int uffd = -1;
+};
+
+TEST_F(test_lazy_watched, is_left_to_the_kernel)
+{
+    if (!watch()) {
+        GTEST_SKIP() << "no userfaultfd: " << strerror(errno);
+    }
+    struct range {
+        size_t start, length;
+    };
+    start();
+    for (auto &part : { range{ 0, MiB }, range{ 0, page },
+                        range{ MiB - page, page },
+                        range{ MiB / 2, 16 * page } }) {
+        char *ptr = used();
+        ASSERT_EQ(0, watch(ptr + part.start, part.length));
+        uint64_t before = kept().kept;
+        auto msg        = unmap_watched(ptr);
+        EXPECT_EQ(before, kept().kept);
+        EXPECT_EQ(UFFD_EVENT_UNMAP, msg.event);
+        /* The kernel reports all that one call unmaps */
+        EXPECT_EQ((uintptr_t)ptr, msg.arg.remove.start);
+        EXPECT_EQ((uintptr_t)ptr + MiB, msg.arg.remove.end);
+        EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
+    }
+
+    /* The control: as soon as it is not watched any more it is kept */
+    char *ptr = used();
+    ASSERT_EQ(0, watch(ptr, MiB, UFFDIO_REGISTER_MODE_WP));
+    struct uffdio_range range = { (uintptr_t)ptr, MiB };
+    ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
+    uint64_t before = kept().kept;
+    EXPECT_EQ(0, unmap_watched(ptr).event);
+    EXPECT_EQ(before + 1, kept().kept);
+    ASSERT_EQ((void*)ptr, (void*)block());
+    ASSERT_EQ(0, watch(ptr, MiB)) << "nothing of ours watches it";
+    EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(ptr).event);
+}
+
+/* UCX_NPRDMA_LAZY_UNMAP is set, and it cannot work: one line says why */
+TEST_F(test_lazy, new_memory_is_locked_or_limited)
+{
+    if (syscall(SYS_mlockall, MCL_FUTURE) != 0) {
+        GTEST_SKIP() << "mlockall() is not allowed here";
+    }
+    syscall(SYS_munlockall);
+    std::string log = warnings([]() { syscall(SYS_mlockall, MCL_FUTURE); });
+    EXPECT_NE(std::string::npos,
+              log.find("UCX_NPRDMA_LAZY_UNMAP has no effect")) << log;
+    log = warnings([]() { set_limit(RLIMIT_AS, rlim_t(1) << 46); });
+    EXPECT_NE(std::string::npos, log.find("limits it")) << log;
+}
+
+/* A filter of system calls that refuses a change of protection */
+TEST_F(test_lazy, protection_is_refused)
+{
+    std::string log = warnings([]() {
+        struct sock_filter code[] = {
+            BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+                     offsetof(struct seccomp_data, nr)),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 1, 0),
+            BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pkey_mprotect, 0, 1),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+            BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+        };
+        struct sock_fprog filter = { 5, code };
+        if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
+            (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)) {
+            _exit(99);
+        }
+    });
+    EXPECT_NE(std::string::npos, log.find("the kernel refuses")) << log;
+}
+
+/* A call that takes the addresses of a kept block finds them free, and nothing
+ * unmaps them afterwards */
+TEST_F(test_lazy, other_memory_over_a_block)
+{
+    using call = std::function<void*(char*)>;
+    const int rw = PROT_READ | PROT_WRITE, anon = MAP_PRIVATE | MAP_ANONYMOUS;
+    start();
+    int shmid = shmget(IPC_PRIVATE, MiB, IPC_CREAT | 0600);
+    ASSERT_NE(-1, shmid);
+    void *source = mmap(nullptr, MiB, rw, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    for (auto &call : std::vector<call>{
+             [&](char *at) {
+                 return mmap(at, MiB, rw, anon | MAP_FIXED, -1, 0);
+             },
+             [&](char *at) {
+                 return mmap(at, page, rw, anon | MAP_FIXED, -1, 0);
+             },
+             [&](char *at) {
+                 return mmap(at, MiB, rw, anon | MAP_FIXED_NOREPLACE, -1, 0);
+             },
+             [&](char *at) { return mmap(at, MiB, rw, anon, -1, 0); },
+             [&](char *at) { return shmat(shmid, at, 0); },
+             [&](char *at) { /* By a call that no hook sees */
+                 return !has_query() ? shmat(shmid, at, SHM_REMAP) :
+                        (void*)syscall(SYS_mremap, source, MiB, MiB,
+                                       MREMAP_MAYMOVE | MREMAP_FIXED, at);
+             } }) {
+        char *ptr = used();
+        ASSERT_TRUE(unmap(ptr));
+        ASSERT_EQ((void*)ptr, call(ptr)) << strerror(errno);
+        memset(ptr, 3, page);
+        char *other = used();
+        EXPECT_NE(ptr, other);
+        munmap(other, MiB);
+        drop();
+        EXPECT_EQ(3, ptr[page - 1]);
+        EXPECT_EQ(0u, kept().bytes);
+        munmap(ptr, MiB);
+    }
+    shmctl(shmid, IPC_RMID, nullptr);
+}
+
+/* To unmap or advise what is not mapped is not an error of ours */
+TEST_F(test_lazy, calls_on_a_kept_block)
+{
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(0, munmap(ptr, MiB));
+    EXPECT_EQ(0u, kept().bytes);
+    ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(-1, madvise(ptr, 4096, MADV_DONTNEED));
+    EXPECT_EQ(ENOMEM, errno);
+    EXPECT_EQ(0u, kept().bytes);
+
+    errno = 77;
+    ptr   = used();
+    ASSERT_TRUE(unmap(ptr));
+    munmap(block(), MiB);
+    EXPECT_EQ(77, errno) << "of calls that have succeeded";
+    EXPECT_EQ(-1, munmap(ptr + 1, MiB));
+    EXPECT_EQ(EINVAL, errno);
+}
+
+/* No hook sees the calls by which the dynamic linker maps memory, so under a
+ * limit nothing is kept, and what was kept goes with the next call */
+TEST_F(test_lazy, nothing_is_kept_under_a_limit)
+{
+    start();
+    for (int resource : { RLIMIT_AS, RLIMIT_DATA }) {
+        ASSERT_TRUE(unmap(used())) << resource;
+        ASSERT_TRUE(set_limit(resource, rlim_t(1) << 46));
+        EXPECT_FALSE(unmap(used(2 * MiB), 2 * MiB)) << resource;
+        EXPECT_EQ(0u, kept().bytes) << resource;
+        set_limit(resource, RLIM_INFINITY);
+    }
+}
+
+/* Kept blocks that are neighbours are one mapping. At the limit of mappings
+ * (vm.max_map_count) only its ends can be unmapped, whatever is the oldest. */
+TEST_F(test_lazy, lack_of_mappings_empties_the_pool)
+{
+    int status = in_child([&]() {
+        constexpr int num = 8;
+        char *area = (char*)syscall(SYS_mmap, nullptr, num * MiB, PROT_NONE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        syscall(SYS_munmap, area, num * MiB);
+        std::vector<char*> blocks;
+        for (int i = 0; i < num; ++i) {
+            blocks.push_back(used());
+        }
+        std::sort(blocks.begin(), blocks.end());
+        for (int i : { 3, 4, 2, 5, 1, 6, 0, 7 }) {
+            if (!unmap(blocks[i])) {
+                return 1;
+            }
+        }
+        if (blocks[7] - blocks[0] != 7 * (ptrdiff_t)MiB) {
+            return 77;
+        }
+
+        /* Each is a mapping of its own: neighbours have other rights */
+        for (int i = 0; syscall(SYS_mmap, nullptr, page,
+                                (i & 1) ? PROT_READ : PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) != -1;
+             ++i) {
+            if (i > 4000000) {
+                return 77; /* No limit that can be reached */
+            }
+        }
+        if (errno != ENOMEM) {
+            return 2;
+        }
+        void *ptr = mmap(nullptr, page, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        return (ptr == MAP_FAILED) ? 3 : (kept().bytes != 0) ? 4 : 0;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "no limit, or the blocks are no neighbours";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+namespace {
+char *map_private(char *where, size_t length, int flags = 0)
+{
+    void *ptr = mmap(where, length, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
+    return (ptr == MAP_FAILED) ? nullptr : (char*)ptr;
+}
+
+bool is_filled(const char *ptr, size_t length, char fill)
+{
+    return std::count(ptr, ptr + length, fill) == (ptrdiff_t)length;
+}
+
+/* Unmap a block, or what has become of it. @return Whether all is right. */
+bool end_block(char *ptr, size_t length, char fill, unsigned how)
+{
+    switch (how) {
+    case 0: /* A hole, then the rest. The hole is not ours any more. */
+        return (munmap(ptr + 64 * KiB, 32 * KiB) == 0) &&
+               (munmap(ptr, 64 * KiB) == 0) &&
+               (munmap(ptr + 96 * KiB, length - 96 * KiB) == 0);
+    case 1:
+        mprotect(ptr, 4096, PROT_READ);
+        break;
+    case 2: /* Others over it */
+        if (map_private(ptr, length, MAP_FIXED) != ptr) {
+            return false;
+        }
+        break;
+    case 3: /* It grows, and goes elsewhere */
+        ptr = (char*)mremap(ptr, length, 2 * length, MREMAP_MAYMOVE);
+        if ((ptr == MAP_FAILED) || !is_filled(ptr, length, fill) ||
+            !is_filled(ptr + length, length, 0)) {
+            return false;
+        }
+        length *= 2;
+        break;
+    case 4: /* Its own address as a hint */
+        munmap(ptr, length);
+        ptr = map_private(ptr, length);
+        if ((ptr == nullptr) || !is_filled(ptr, length, 0)) {
+            return false;
+        }
+        break;
+    }
+    return munmap(ptr, length) == 0;
+}
+
+/* What a program does to its memory, on up to four blocks. @return The number
+ * of times that something was not as it should be. */
+int storm(unsigned seed, int rounds)
+{
+    std::vector<std::pair<char*, size_t>> blocks;
+    std::mt19937 random(seed);
+    int wrong = 0;
+
+    while ((rounds-- > 0) || !blocks.empty()) {
+        if ((rounds > 0) && (blocks.size() < random() % 5)) {
+            size_t length = (1 + random() % 6) * 128 * KiB;
+            char *ptr     = map_private(nullptr, length);
+            if ((ptr == nullptr) || !is_filled(ptr, length, 0)) {
+                return wrong + 1;
+            }
+            memset(ptr, seed, length);
+            blocks.emplace_back(ptr, length);
+        } else if (!blocks.empty()) {
+            std::swap(blocks[random() % blocks.size()], blocks.back());
+            auto last = blocks.back();
+            wrong += !is_filled(last.first, last.second, seed);
+            wrong += !end_block(last.first, last.second, seed, random() % 7);
+            blocks.pop_back();
+        }
+    }
+    return wrong;
+}
+}
+
+/* Threads, children, a signal handler that interrupts the hooks, and limits. A
+ * block that comes back is zero, and nobody else has it. */
+TEST_F(test_lazy, storm)
+{
+    /* Emulated CPUs take long for it */
+    const int rounds = on_kernel() ? 100 : 400;
+    int status       = in_child([&]() {
+        size_t pages = 0;
+        std::ifstream("/proc/self/statm") >> pages;
+        alarm(200);
+        signal(SIGVTALRM, [](int) {
+            int saved = errno;
+            char *ptr = map_private(nullptr, 256 * KiB);
+            if (ptr != nullptr) {
+                *(volatile char*)ptr = 1;
+                munmap(ptr, 256 * KiB);
+            }
+            errno = saved;
+        });
+        struct itimerval timer = { { 0, 1000 }, { 0, 1000 } };
+        setitimer(ITIMER_VIRTUAL, &timer, nullptr);
+
+        std::atomic<int> wrong(0);
+        std::vector<std::thread> threads;
+        for (int t = 0; t < 6; ++t) {
+            threads.emplace_back([&, t]() { wrong += storm(t + 1, rounds); });
+        }
+        for (int i = 0; i < 20; ++i) {
+            /* Without a limit blocks are kept, and with it they are missing */
+            set_limit(RLIMIT_AS, (i & 1) ? pages * page + 700 * MiB :
+                                           RLIM_INFINITY);
+            int result = -1;
+            pid_t pid  = fork();
+            if (pid == 0) {
+                alarm(60);
+                _exit((storm(99, 10) == 0) ? 0 : 1);
+            }
+            wrong += (waitpid(pid, &result, 0) != pid) || (result != 0);
+        }
+        for (auto &thread : threads) {
+            thread.join();
+        }
+        return (wrong != 0) ? 1 : (kept().reused == 0) ? 2 : 0;
+    });
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+}
+
+TEST_F(test_lazy, nothing_is_reused_where_new_memory_is_locked)
+{
+    int status = in_child([&]() {
+        char *ptr = used(256 * KiB);
+        if (!unmap(ptr, 256 * KiB)) {
+            return 1;
+        }
+        if (syscall(SYS_mlockall, MCL_FUTURE) != 0) {
+            return 77;
+        }
+        ptr = block(256 * KiB);
+        if ((msync(ptr, 256 * KiB, MS_ASYNC | MS_INVALIDATE) != -1) ||
+            (errno != EBUSY)) {
+            return 2; /* Not locked */
+        }
+        return unmap(ptr, 256 * KiB) ? 3 : 0;
+    });
+    ASSERT_TRUE(WIFEXITED(status)) << status;
+    if (WEXITSTATUS(status) == 77) {
+        GTEST_SKIP() << "mlockall() is not allowed here";
+    }
+    EXPECT_EQ(0, WEXITSTATUS(status));
+}
+
+TEST_F(test_lazy, fork_drops_the_pool)
+{
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) {
+        /* Not mapped here, and nothing is kept without a monitor */
+        bool is_gone = (msync(ptr, MiB, MS_ASYNC) == -1) && (errno == ENOMEM);
+        char *own    = used();
+        munmap(own, MiB);
+        bool is_off = (msync(own, MiB, MS_ASYNC) == -1) && (kept().kept == 0);
+        _exit(is_gone ? (is_off ? 0 : 2) : 1);
+    }
+    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_TRUE(unmap(used())) << "the parent goes on";
 }
 
 TEST_F(test_lazy, bytes_are_bounded_and_the_oldest_leaves)
 {
-    for (uintptr_t i = 1; i <= 4; ++i) {
-        EXPECT_TRUE(pass(i * 16 * MiB, MiB));
+    params.lazy_limit = 16 * MiB;
+    start();
+    size_t before = resident();
+    for (int i = 0; i < 60; ++i) {
+        size_t length = (1 + (i % 7)) * MiB;
+        EXPECT_TRUE(unmap(used(length), length));
+        ASSERT_LE(kept().bytes, params.lazy_limit);
+        ASSERT_LE(resident(), before + params.lazy_limit + 2 * MiB);
     }
-    EXPECT_EQ(0, released);
-    EXPECT_EQ(limit, stats().bytes);
+    EXPECT_GT(resident(), before + params.lazy_limit / 2) << "the control";
+    drop();
+    EXPECT_LE(resident(), before + 2 * MiB);
 
-    EXPECT_TRUE(pass(96 * MiB, 128 * KiB));
-    EXPECT_EQ(16 * MiB, last_released);
-    EXPECT_EQ(1, released);
-    EXPECT_TRUE(pass(112 * MiB, 2 * MiB));
-    EXPECT_EQ(48 * MiB, last_released);
-    EXPECT_EQ(3, released);
-    EXPECT_EQ(3 * MiB + 128 * KiB, stats().bytes);
+    char *ptrs[3] = { used(7 * MiB), used(7 * MiB), used(7 * MiB) };
+    for (char *ptr : ptrs) {
+        EXPECT_TRUE(unmap(ptr, 7 * MiB));
+    }
+    EXPECT_EQ(14 * MiB, kept().bytes);
+    EXPECT_EQ((void*)ptrs[2], (void*)block(7 * MiB)) << "the newest first";
+    EXPECT_EQ((void*)ptrs[1], (void*)block(7 * MiB));
+    EXPECT_EQ(0u, kept().bytes);
 }
 
-TEST_F(test_lazy, slots_are_bounded)
-{
-    bound = 1024 * MiB;
-    nprdma_lazy_init(lazy, bound, &ops, this);
-    const uintptr_t first = 16 * MiB;
-    for (uintptr_t i = 0; i < NPRDMA_LAZY_NUM_SLOTS + 5; ++i) {
-        made(first + i * MiB, 128 * KiB);
-        EXPECT_TRUE(keep(first + i * MiB, 128 * KiB));
-    }
-    EXPECT_EQ(5, released);
-    EXPECT_EQ(first + 4 * MiB, last_released);
-    EXPECT_EQ(NPRDMA_LAZY_NUM_SLOTS * 128 * KiB, stats().bytes);
-}
-
+/* More blocks than are known: the oldest leave for new ones */
 TEST_F(test_lazy, blocks_are_bounded)
 {
-    uintptr_t i;
-    for (i = 1; i <= NPRDMA_LAZY_NUM_BLOCKS; ++i) {
-        made(i * MiB, 128 * KiB);
+    constexpr int num = 700;
+    params.lazy_limit = 1024 * MiB;
+    start();
+    std::vector<char*> blocks;
+    for (int i = 0; i < num; ++i) {
+        blocks.push_back(block(128 * KiB));
     }
-    made(i * MiB, 128 * KiB);
-    EXPECT_FALSE(keep(i * MiB, 128 * KiB)) << "the list was full";
-    EXPECT_TRUE(keep(MiB, 128 * KiB));
-    EXPECT_TRUE(pass(i * MiB, 128 * KiB)) << "there was one place";
-}
-
-TEST_F(test_lazy, refused_and_lost)
-{
-    close_result = NPRDMA_LAZY_REFUSED;
-    EXPECT_FALSE(pass(16 * MiB, MiB));
-    EXPECT_EQ(0u, stats().bytes);
-    close_result = NPRDMA_LAZY_DONE;
-
-    /* What cannot be opened is released */
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    open_result = NPRDMA_LAZY_REFUSED;
-    EXPECT_EQ(0u, reuse(MiB));
-    EXPECT_EQ(1, released);
-    EXPECT_EQ(0u, stats().bytes);
-
-    /* What is lost is not */
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    open_result = NPRDMA_LAZY_LOST;
-    EXPECT_EQ(0u, reuse(MiB));
-    EXPECT_EQ(1, released);
-    EXPECT_EQ(0u, stats().bytes);
-
-    /* What cannot be released stays, unless its addresses are needed */
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    release_result = NPRDMA_LAZY_REFUSED;
-    EXPECT_EQ(0u, nprdma_lazy_drop(lazy));
-    EXPECT_EQ(MiB, stats().bytes);
-    nprdma_lazy_forget(lazy, span(16 * MiB, 4096));
-    EXPECT_EQ(0u, stats().bytes);
-}
-
-TEST_F(test_lazy, mapped_unseen)
-{
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    nprdma_lazy_mapped(lazy, span(16 * MiB + 4096, 4096));
-    EXPECT_EQ(0u, reuse(MiB));
-    EXPECT_EQ(0, released) << "the addresses are of another mapping";
-
-    made(16 * MiB, MiB);
-    nprdma_lazy_mapped(lazy, span(16 * MiB, MiB));
-    EXPECT_FALSE(keep(16 * MiB, MiB)) << "the mapping is another one";
-}
-
-TEST_F(test_lazy, drop)
-{
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    EXPECT_TRUE(pass(32 * MiB, MiB));
-    EXPECT_EQ(2u, nprdma_lazy_drop(lazy));
-    EXPECT_EQ(0u, nprdma_lazy_drop(lazy));
-    EXPECT_EQ(0u, stats().bytes);
-}
-
-TEST_F(test_lazy, pause)
-{
-    EXPECT_TRUE(pass(16 * MiB, MiB));
-    nprdma_lazy_pause(lazy);
-    EXPECT_EQ(1, released);
-    EXPECT_FALSE(pass(16 * MiB, MiB));
-    nprdma_lazy_resume(lazy);
-    EXPECT_TRUE(pass(16 * MiB, MiB));
+    EXPECT_FALSE(unmap(blocks.back(), 128 * KiB)) << "not known";
+    blocks.pop_back();
+    for (char *ptr : blocks) {
+        munmap(ptr, 128 * KiB);
+    }
+    size_t most = kept().bytes;
+    EXPECT_GT(most, 64 * MiB / 2);
+    EXPECT_LT(most, num * 128 * KiB);
+    EXPECT_TRUE(unmap(used(), MiB));
+    EXPECT_EQ(most + MiB - 128 * KiB, kept().bytes);
 }
 
 /* A call that maps other memory where a thread is about to unmap a block waits
  * for it: otherwise that thread would unmap the other memory */
-TEST_F(test_lazy, addresses_are_free_when_they_are_forgotten)
+TEST_F(test_lazy, addresses_are_free_when_they_are_needed)
 {
-    std::atomic<int> forgotten(0);
-
-    EXPECT_TRUE(pass(16 * MiB, MiB));
+    static std::atomic<int> hold;
+    static char *ptr;
+    std::atomic<bool> is_mapped_anew(false);
+    const nprdma_listener_t listener = {
+        [](void*, nprdma_span_t taken, nprdma_span_t) {
+            if ((taken.start == (uintptr_t)ptr) && (hold == 1)) {
+                for (hold = 2; hold == 2;) {
+                    sched_yield();
+                }
+            }
+        }, nullptr, nullptr, nullptr
+    };
+    start();
+    ASSERT_EQ(UCS_OK, nprdma_events_add(&listener));
+    ptr = used();
+    ASSERT_TRUE(unmap(ptr));
     hold = 1;
-    std::thread releasing([&]() {
-        nprdma_lazy_drop(lazy);
-    });
+    std::thread dropping([]() { drop(); });
     while (hold != 2) {
         sched_yield();
     }
 
-    std::thread forgetting([&]() {
-        nprdma_lazy_forget(lazy, span(16 * MiB, MiB));
-        forgotten = released + 1;
+    std::thread mapping([&]() {
+        mmap(ptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
+             0);
+        is_mapped_anew = true;
     });
-    /* The slot stays taken, and its bytes stay counted, until the end: also
-     * when the other thread has had the CPU for much longer than it needs */
+    /* Also when it has had the CPU for much longer than it needs */
     clockid_t clock;
     timespec used = {};
-    ASSERT_EQ(0, pthread_getcpuclockid(forgetting.native_handle(), &clock));
-    while ((forgotten == 0) && (clock_gettime(clock, &used) == 0) &&
-           (used.tv_sec == 0) && (used.tv_nsec < 2000000)) {
-        EXPECT_EQ(MiB, stats().bytes);
+    ASSERT_EQ(0, pthread_getcpuclockid(mapping.native_handle(), &clock));
+    while (!is_mapped_anew && (clock_gettime(clock, &used) == 0) &&
+           (used.tv_sec == 0) && (used.tv_nsec < 5000000)) {
         sched_yield();
     }
-    EXPECT_EQ(0, forgotten);
+    EXPECT_FALSE(is_mapped_anew) << "before the block was unmapped";
     hold = 3;
-    releasing.join();
-    forgetting.join();
-    EXPECT_EQ(2, forgotten) << "forgotten before it was unmapped";
-    EXPECT_EQ(0u, stats().bytes);
+    dropping.join();
+    mapping.join();
+    EXPECT_EQ(0, munmap(ptr, page));
+    nprdma_events_remove(&listener);
 }
 
-/* Threads map, unmap and release; no block ever has two owners */
-class test_lazy_threads : public test_lazy {
+/* What the kernel may take when memory is short, it takes here because it is
+ * told to. It writes nothing to swap: the contents were given up. */
+TEST_F(test_lazy, kernel_takes_kept_pages)
+{
+    const uint64_t swapped = UINT64_C(1) << 62, present = UINT64_C(1) << 63;
+    start();
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    ASSERT_EQ(0, syscall(SYS_madvise, ptr, MiB, 21 /* MADV_PAGEOUT */));
+    std::vector<uint64_t> words(MiB / page);
+    int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    EXPECT_EQ((ssize_t)(words.size() * sizeof(words[0])),
+              pread(fd, words.data(), words.size() * sizeof(words[0]),
+                    (uintptr_t)ptr / page * sizeof(words[0])));
+    close(fd);
+    auto is_there = [](uint64_t word) { return (word & present) != 0; };
+    auto is_swapped = [](uint64_t word) { return (word & swapped) != 0; };
+    EXPECT_EQ(0, std::count_if(words.begin(), words.end(), is_swapped));
+    /* Some may be on lists of a CPU, where the kernel does not find them */
+    EXPECT_LT(std::count_if(words.begin(), words.end(), is_there),
+              (long)words.size() / 8);
+    EXPECT_EQ(MiB, kept().bytes);
+    ASSERT_EQ((void*)ptr, (void*)block());
+    EXPECT_TRUE(is_zero(ptr, MiB));
+    memset(ptr, 1, MiB);
+    EXPECT_TRUE(unmap(ptr));
+}
+
+TEST_F(test_lazy, one_pool_for_all_monitors)
+{
+    nprdma_monitor_t *second;
+    start();
+    params.lazy_limit = 2 * limit; /* Too late */
+    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
+    EXPECT_FALSE(unmap(used(limit), limit));
+    char *ptr = used();
+    ASSERT_TRUE(unmap(ptr));
+    EXPECT_EQ(MiB, stats().lazy.bytes);
+    nprdma_monitor_destroy(second);
+    EXPECT_EQ(MiB, kept().bytes);
+    EXPECT_EQ((void*)ptr, (void*)block());
+    ASSERT_TRUE(unmap(ptr));
+    stop();
+    EXPECT_EQ(0u, kept().bytes);
+    EXPECT_FALSE(unmap(used()));
+}
+
+/* A real cgroup, whose limit is too little for what is kept beside what is
+ * used. The kernel takes what is kept, and kills nobody. */
+class test_lazy_group : public limited_test {
 protected:
-    static constexpr int    num_blocks = 64;
-    static constexpr size_t stride     = 16 * MiB;
+    static constexpr size_t limit = 100 * MiB;
+    static constexpr size_t total = 80 * MiB;
 
-    /* What a block is: its owners, or this */
-    static constexpr int nowhere = -1;
-
-    static std::atomic<int> &owners(uintptr_t start)
+    test_lazy_group() : limited_test(limit)
     {
-        static std::atomic<int> table[num_blocks];
-        return table[(start / stride) - 1];
     }
 
-    /* As mmap() */
-    uintptr_t map()
+    /* `total` bytes of blocks of one size at once, written and then unmapped.
+     * @return Whether all had zeros. */
+    static bool use(size_t size)
     {
-        uintptr_t start = reuse(MiB);
-        for (int i = 1; (start == 0) && (i <= num_blocks); ++i) {
-            int expected = nowhere;
-            if (owners(i * stride).compare_exchange_strong(expected, 1)) {
-                start = i * stride;
-            }
+        std::vector<char*> blocks;
+        bool is_zero = true;
+        for (size_t done = 0; done < total; done += size) {
+            char *ptr = block(size);
+            is_zero  &= (ptr[0] == 0) && !memcmp(ptr, ptr + 1, size - 1);
+            memset(ptr, 1, size);
+            blocks.push_back(ptr);
         }
-        if (start != 0) {
-            made(start, MiB);
+        for (char *ptr : blocks) {
+            munmap(ptr, size);
         }
-        return start;
+        return is_zero;
     }
 
-    /* As munmap() */
-    void unmap(uintptr_t start)
+    static uint64_t bytes()
     {
-        wrong += (owners(start) != 1);
-        owners(start) = 0; /* In the pool, or nowhere */
-        if (!keep(start, MiB)) {
-            owners(start) = nowhere;
-        }
+        nprdma_lazy_stats_t stats;
+        nprdma_lazy_query(&stats);
+        return stats.bytes;
     }
-
-    void run(int seed)
-    {
-        std::mt19937 random(seed);
-        std::vector<uintptr_t> mine;
-        for (int i = 0; i < 20000; ++i) {
-            if ((random() % 2) && (mine.size() < 6)) {
-                uintptr_t start = map();
-                if (start != 0) {
-                    mine.push_back(start);
-                }
-            } else if (!mine.empty()) {
-                unmap(mine.back());
-                mine.pop_back();
-            }
-            if (random() % 64 == 0) {
-                nprdma_lazy_drop(lazy);
-            }
-        }
-    }
-
-    static std::atomic<int> wrong;
 };
 
-std::atomic<int> test_lazy_threads::wrong{0};
-
-TEST_F(test_lazy_threads, one_owner)
+/* Blocks of other sizes, for which what is kept is of no use */
+TEST_F(test_lazy_group, what_is_kept_makes_room)
 {
-    const nprdma_lazy_ops_t check = {
-        [](void*, nprdma_span_t) { return NPRDMA_LAZY_DONE; },
-        [](void*, nprdma_span_t block) {
-            wrong += (owners(block.start)++ != 0);
-            return NPRDMA_LAZY_DONE;
-        },
-        [](void*, nprdma_span_t block) {
-            wrong += (owners(block.start) != 0);
-            owners(block.start) = nowhere;
-            return NPRDMA_LAZY_DONE;
+    params.lazy_limit = 4 * limit;
+    EXPECT_EQ(0, status_of(in_group([]() {
+        for (size_t size : { 4 * MiB, 16 * MiB, 5 * MiB, 4 * MiB, 16 * MiB,
+                             5 * MiB, 2 * MiB }) {
+            if (!use(size)) {
+                return 1;
+            }
         }
-    };
-    for (int i = 1; i <= num_blocks; ++i) {
-        owners(i * stride) = nowhere;
-    }
-    nprdma_lazy_init(lazy, limit, &check, nullptr);
-
-    std::vector<std::thread> threads;
-    for (int t = 0; t < 8; ++t) {
-        threads.emplace_back([this, t]() { run(t); });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_EQ(0, wrong);
-    EXPECT_LE(stats().bytes, limit);
-    EXPECT_GT(stats().reused, 0u);
-    nprdma_lazy_drop(lazy);
-    EXPECT_EQ(0u, stats().bytes);
-    EXPECT_EQ(stats().kept, stats().reused + stats().dropped);
+        return (bytes() > limit) ? 0 : 2;
+    })));
 }

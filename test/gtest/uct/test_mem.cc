@@ -552,3 +552,15 @@ TEST(test_mem_config, nothing_is_kept_without_a_monitor)
     EXPECT_NE(std::string::npos,
               log.lines()[0].find("UCX_NPRDMA_MONITOR=copy"));
 }
+
+TEST(test_mem_config, nothing_is_kept_unless_revocation_is_strict)
+{
+    complaints log;
+    EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_LAZY_UNMAP", "64m"},
+                                 {"NPRDMA_REVOKE", "strict"}}));
+    EXPECT_EQ(0u, log.lines().size()) << "the control";
+    EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_LAZY_UNMAP", "64m"}}));
+    ASSERT_EQ(1u, log.lines().size());
+    EXPECT_NE(std::string::npos, log.lines()[0].find("it needs "
+                                                     "UCX_NPRDMA_REVOKE"));
+}

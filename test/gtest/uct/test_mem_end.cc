@@ -57,7 +57,7 @@ class test_mem_end_kept : public test_mem_end {
 protected:
     config_t config() override
     {
-        return {{"NPRDMA_REVOKE", "never"}, {"NPRDMA_LAZY_UNMAP", "64m"}};
+        return {{"NPRDMA_REVOKE", "strict"}, {"NPRDMA_LAZY_UNMAP", "64m"}};
     }
 
     void *map()

@@ -159,7 +159,9 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     char address[32];
     ucs_status_t status;
 
-    params.lazy_limit = md->config.lazy_unmap;
+    /* Kept memory is out of the reach of peers at once, as unmapped memory */
+    params.lazy_limit = (md->config.revoke == NPRDMA_REVOKE_STRICT) ?
+                        md->config.lazy_unmap : 0;
     params.device     = uct_nprdma_device_pci_address(&md->super, address,
                                                       sizeof(address));
     status            = nprdma_monitor_create(&params, &md->monitor);
@@ -383,14 +385,17 @@ uct_nprdma_tier_report_keep(const uct_nprdma_mem_md_t *md,
 {
     const char *why = (md->odp != NULL) ? "on-demand paging" : result->why;
 
-    if (md->monitor != NULL) {
+    if (md->config.lazy_unmap == 0) {
         return;
     }
 
-    if (md->config.lazy_unmap > 0) {
+    if (md->monitor == NULL) {
         ucs_warn("%s: UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps "
                  "nothing, because memory is not monitored: %s",
                  md->super.name, why);
+    } else if (md->config.revoke != NPRDMA_REVOKE_STRICT) {
+        ucs_warn("%s: UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps "
+                 "nothing: it needs UCX_NPRDMA_REVOKE=strict", md->super.name);
     }
 }
 
