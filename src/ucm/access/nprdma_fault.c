@@ -14,18 +14,13 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <ucontext.h>
 #include <unistd.h>
 
 #if NPRDMA_TOUCH_SUPPORTED
-
-/* Different actions of the application that can be replaced */
-#define NPRDMA_FAULT_NUM_LEVELS  8
-
-/* Tries to install the handler while the application installs another one */
-#define NPRDMA_FAULT_TRIES       4
 
 #define NPRDMA_FAULT_MASK \
     ((UINT64_C(1) << (SIGSEGV - 1)) | (UINT64_C(1) << (SIGBUS - 1)))
@@ -55,19 +50,13 @@ typedef struct nprdma_fault_action {
 
 typedef void (*nprdma_fault_func_t)(int sig, siginfo_t *info, void *context);
 
-/* The action that one of the handler functions has replaced. Written before the
- * function is installed, and not changed afterwards. */
-typedef struct nprdma_fault_level {
-    nprdma_fault_action_t previous;
-    _Atomic uint32_t      is_used;
-    _Atomic uint32_t      is_spent; /* Called, and it has SA_RESETHAND */
-} nprdma_fault_level_t;
-
 static struct {
-    atomic_int           is_ready;
-    _Atomic uint64_t     checked;   /* Time of the last check */
-    _Atomic pid_t        installer; /* Process whose thread installs, or 0 */
-    nprdma_fault_level_t levels[2][NPRDMA_FAULT_NUM_LEVELS];
+    atomic_int            is_ready;
+    _Atomic uint64_t      checked;     /* Time of the last check */
+    nprdma_fault_action_t previous[2]; /* Changes only while ours is not there */
+    atomic_int            is_used[2];  /* Our handler may be called */
+    atomic_int            is_spent[2]; /* previous was called, and it has
+                                        * SA_RESETHAND */
 } nprdma_fault;
 
 static const int nprdma_fault_signals[2] = { SIGSEGV, SIGBUS };
@@ -120,8 +109,6 @@ static int nprdma_fault_is_default(const void *handler)
 
 
 /* ---- in a signal handler ---- */
-
-static int nprdma_fault_index(const void *handler);
 
 /* Whether an instruction of this thread has caused the signal. If not, a
  * process has sent it, or it reports broken memory that was not accessed
@@ -234,122 +221,57 @@ static void nprdma_fault_default(int sig, siginfo_t *info)
     }
 }
 
-/* Whether the application's handler of a level may be the caller of our
- * handler. If so, the action of the level below is the one to execute. */
-NPRDMA_UNINSTRUMENTED
-static int nprdma_fault_is_caller(int sig, int which,
-                                  const nprdma_fault_level_t *level)
-{
-    nprdma_fault_action_t current;
-    int top;
-
-    if (nprdma_fault_is_default(level->previous.handler) ||
-        (nprdma_fault_sigaction(sig, NULL, &current) != 0)) {
-        return 0;
-    }
-
-    top = nprdma_fault_index(current.handler);
-    return level->previous.handler ==
-           ((top < 0) ? current.handler :
-            nprdma_fault.levels[which][top].previous.handler);
-}
+static void nprdma_fault_handler(int sig, siginfo_t *info, void *context);
 
 /* Execute the action that would have been executed without our handler */
 NPRDMA_UNINSTRUMENTED
 static void nprdma_fault_chain(int sig, siginfo_t *info, void *context,
-                               int index, int is_called)
+                               int is_called)
 {
-    int which                   = (sig == SIGBUS);
-    nprdma_fault_level_t *level = &nprdma_fault.levels[which][index];
+    int which                             = (sig == SIGBUS);
+    const nprdma_fault_action_t *previous = &nprdma_fault.previous[which];
+    nprdma_fault_action_t current;
 
-    while (is_called && (level > nprdma_fault.levels[which]) &&
-           nprdma_fault_is_caller(sig, which, level)) {
-        --level;
+    if (is_called && (nprdma_fault_sigaction(sig, NULL, &current) == 0) &&
+        (current.handler == (void*)nprdma_fault_handler)) {
+        if (current.restorer == nprdma_fault_restorer) {
+            /* The previous handler has called ours, whose address it had from
+             * an earlier time */
+            nprdma_fault_default(sig, info);
+            return;
+        }
+        is_called = 0; /* The application has installed our function */
     }
 
-    if ((level->previous.handler == (void*)SIG_IGN) && !is_called &&
+    if ((previous->handler == (void*)SIG_IGN) && !is_called &&
         !nprdma_fault_is_synchronous(sig, info)) {
         return;
     }
 
-    if (nprdma_fault_is_default(level->previous.handler) ||
-        ((level->previous.flags & SA_RESETHAND) &&
-         atomic_exchange(&level->is_spent, 1))) {
+    if (nprdma_fault_is_default(previous->handler) ||
+        ((previous->flags & SA_RESETHAND) &&
+         atomic_exchange(&nprdma_fault.is_spent[which], 1))) {
         nprdma_fault_default(sig, info);
         return;
     }
 
     /* Mask, stack and flags are those of this action already. The kernel passes
      * three arguments to every handler, too. */
-    ((nprdma_fault_func_t)level->previous.handler)(sig, info, context);
+    ((nprdma_fault_func_t)previous->handler)(sig, info, context);
 }
 
-NPRDMA_UNINSTRUMENTED
-static void nprdma_fault_handle(int sig, siginfo_t *info, void *context,
-                                int index, const void *caller)
+NPRDMA_UNINSTRUMENTED __attribute__((noinline))
+static void nprdma_fault_handler(int sig, siginfo_t *info, void *context)
 {
-    int is_called   = 0;
+    int is_called   = (__builtin_return_address(0) != nprdma_fault_restorer);
     int saved_errno = errno;
-    nprdma_fault_action_t current;
 
-    if (caller == nprdma_fault_restorer) {
-        if (nprdma_fault_recover(sig, info, context)) {
-            return;
-        }
-    } else {
-        if (nprdma_fault_recover_called(sig, info, context)) {
-            errno = saved_errno;
-            return;
-        }
-
-        /* The application may have installed our function by sigaction() */
-        is_called = (nprdma_fault_sigaction(sig, NULL, &current) != 0) ||
-                    (nprdma_fault_index(current.handler) != index) ||
-                    (current.restorer == nprdma_fault_restorer);
+    if (!(is_called ? nprdma_fault_recover_called(sig, info, context) :
+                      nprdma_fault_recover(sig, info, context))) {
+        errno = saved_errno;
+        nprdma_fault_chain(sig, info, context, is_called);
     }
-
     errno = saved_errno;
-    nprdma_fault_chain(sig, info, context, index, is_called);
-    errno = saved_errno;
-}
-
-#define NPRDMA_FAULT_HANDLER(_index) \
-    NPRDMA_UNINSTRUMENTED __attribute__((noinline)) \
-    static void nprdma_fault_handler##_index(int sig, siginfo_t *info, \
-                                             void *context) \
-    { \
-        nprdma_fault_handle(sig, info, context, _index, \
-                            __builtin_return_address(0)); \
-    }
-
-NPRDMA_FAULT_HANDLER(0)
-NPRDMA_FAULT_HANDLER(1)
-NPRDMA_FAULT_HANDLER(2)
-NPRDMA_FAULT_HANDLER(3)
-NPRDMA_FAULT_HANDLER(4)
-NPRDMA_FAULT_HANDLER(5)
-NPRDMA_FAULT_HANDLER(6)
-NPRDMA_FAULT_HANDLER(7)
-
-static const nprdma_fault_func_t
-nprdma_fault_handlers[NPRDMA_FAULT_NUM_LEVELS] = {
-    nprdma_fault_handler0, nprdma_fault_handler1, nprdma_fault_handler2,
-    nprdma_fault_handler3, nprdma_fault_handler4, nprdma_fault_handler5,
-    nprdma_fault_handler6, nprdma_fault_handler7
-};
-
-/* @return Index of a handler function of ours, or -1 */
-NPRDMA_UNINSTRUMENTED
-static int nprdma_fault_index(const void *handler)
-{
-    int i;
-
-    for (i = 0; i < NPRDMA_FAULT_NUM_LEVELS; ++i) {
-        if (handler == (const void*)nprdma_fault_handlers[i]) {
-            return i;
-        }
-    }
-    return -1;
 }
 
 
@@ -362,62 +284,12 @@ static int nprdma_fault_is_same(const nprdma_fault_action_t *a,
            (a->mask == b->mask);
 }
 
-/* @return The level that replaces an action of the application, or -1 */
-static int nprdma_fault_level_get(int which,
-                                  const nprdma_fault_action_t *previous)
-{
-    nprdma_fault_level_t *level;
-    int i;
-
-    for (i = 0; i < NPRDMA_FAULT_NUM_LEVELS; ++i) {
-        level = &nprdma_fault.levels[which][i];
-        if (!atomic_load(&level->is_used)) {
-            level->previous = *previous;
-            atomic_store(&level->is_used, 1);
-            return i;
-        }
-
-        if (nprdma_fault_is_same(&level->previous, previous)) {
-            return i;
-        }
-    }
-    return -1;
-}
-
 /* Without SA_SIGINFO the handler does not get the address: the application may
  * have installed our function by signal() */
 static int nprdma_fault_is_ours(const nprdma_fault_action_t *action)
 {
-    return (nprdma_fault_index(action->handler) >= 0) &&
+    return (action->handler == (void*)nprdma_fault_handler) &&
            (action->flags & SA_SIGINFO);
-}
-
-/* Fill the action that replaces @a current. @return Zero if no level is free */
-static int nprdma_fault_cover(int which, const nprdma_fault_action_t *current,
-                              nprdma_fault_action_t *action)
-{
-    int index = nprdma_fault_index(current->handler);
-
-    action->restorer = (void*)nprdma_fault_restorer;
-    action->mask     = current->mask;
-    action->flags    = current->flags & NPRDMA_FAULT_FLAGS;
-    if (index < 0) {
-        index = nprdma_fault_level_get(which, current);
-        if (index < 0) {
-            return 0;
-        }
-
-        atomic_store(&nprdma_fault.levels[which][index].is_spent, 0);
-        if (nprdma_fault_is_default(current->handler)) {
-            /* With a signal stack, the handler runs after a stack overflow,
-             * too. Without one, the kernel ends the process. */
-            action->flags = SA_ONSTACK;
-        }
-    }
-
-    action->handler  = (void*)nprdma_fault_handlers[index];
-    action->flags   |= SA_SIGINFO | NPRDMA_FAULT_SA_RESTORER;
-    return 1;
 }
 
 /* @return Nonzero if our handler is installed */
@@ -425,70 +297,66 @@ static int nprdma_fault_install_one(int which)
 {
     int sig = nprdma_fault_signals[which];
     nprdma_fault_action_t current, action, old;
-    int i;
 
-    for (i = 0; i < NPRDMA_FAULT_TRIES; ++i) {
-        if (nprdma_fault_sigaction(sig, NULL, &current) != 0) {
-            return 0;
-        }
+    if (nprdma_fault_sigaction(sig, NULL, &current) != 0) {
+        return 0;
+    }
 
-        if (nprdma_fault_is_ours(&current)) {
-            return 1;
-        }
+    if (nprdma_fault_is_ours(&current)) {
+        return 1;
+    }
 
-        if (!nprdma_fault_cover(which, &current, &action) ||
-            (nprdma_fault_sigaction(sig, &action, &old) != 0)) {
-            return 0;
-        }
+    /* A handler that has replaced ours may call it, so ours must not call that
+     * one */
+    if (atomic_load(&nprdma_fault.is_used[which]) &&
+        !nprdma_fault_is_same(&nprdma_fault.previous[which], &current)) {
+        return 0;
+    }
 
-        if (nprdma_fault_is_same(&old, &current)) {
-            return 1;
-        }
+    /* With a signal stack, our handler runs after a stack overflow, too.
+     * Without one, the kernel ends the process. */
+    action.handler  = (void*)nprdma_fault_handler;
+    action.restorer = (void*)nprdma_fault_restorer;
+    action.mask     = current.mask;
+    action.flags    = SA_SIGINFO | NPRDMA_FAULT_SA_RESTORER |
+                      (nprdma_fault_is_default(current.handler) ? SA_ONSTACK :
+                       (current.flags & NPRDMA_FAULT_FLAGS));
+    nprdma_fault.previous[which] = current;
+    atomic_store(&nprdma_fault.is_spent[which], 0);
+    atomic_store(&nprdma_fault.is_used[which], 1);
+    if (nprdma_fault_sigaction(sig, &action, &old) != 0) {
+        return 0;
+    }
 
+    if (!nprdma_fault_is_same(&old, &current)) {
         /* The application has replaced the action meanwhile: restore that */
         nprdma_fault_sigaction(sig, &old, NULL);
-    }
-    return 0;
-}
-
-static int nprdma_fault_is_in_place(void)
-{
-    nprdma_fault_action_t current;
-    int i;
-
-    for (i = 0; i < 2; ++i) {
-        if ((nprdma_fault_sigaction(nprdma_fault_signals[i], NULL, &current) !=
-             0) || !nprdma_fault_is_ours(&current)) {
-            return 0;
-        }
+        return 0;
     }
     return 1;
 }
 
 int nprdma_fault_install(void)
 {
-    pid_t other  = 0;
-    int is_ready = nprdma_fault_is_in_place();
-    pid_t pid;
+    return nprdma_fault_install_one(0) && nprdma_fault_install_one(1) &&
+           nprdma_fault_check();
+}
 
-    if (!is_ready) {
-        /* A thread that was installing at fork() does not exist in the child */
-        pid = (pid_t)syscall(SYS_getpid);
-        if (atomic_compare_exchange_strong(&nprdma_fault.installer, &other,
-                                           pid) ||
-            ((other != pid) &&
-             atomic_compare_exchange_strong(&nprdma_fault.installer, &other,
-                                            pid))) {
-            is_ready = nprdma_fault_install_one(0) &&
-                       nprdma_fault_install_one(1);
-            atomic_store(&nprdma_fault.installer, 0);
-        }
+int nprdma_fault_check(void)
+{
+    nprdma_fault_action_t current;
+    int is_ready = 1;
+    int i;
+
+    for (i = 0; is_ready && (i < 2); ++i) {
+        is_ready = (nprdma_fault_sigaction(nprdma_fault_signals[i], NULL,
+                                           &current) == 0) &&
+                   nprdma_fault_is_ours(&current);
     }
 
     atomic_store_explicit(&nprdma_fault.checked, ucs_get_time(),
                           memory_order_relaxed);
-    if (is_ready != atomic_load_explicit(&nprdma_fault.is_ready,
-                                         memory_order_relaxed)) {
+    if (is_ready != nprdma_fault_is_ready()) {
         atomic_store(&nprdma_fault.is_ready, is_ready);
     }
     return is_ready;
@@ -496,24 +364,25 @@ int nprdma_fault_install(void)
 
 void nprdma_fault_remove(void)
 {
-    nprdma_fault_action_t default_action = { .handler = (void*)SIG_DFL };
-    nprdma_fault_action_t current, old;
-    nprdma_fault_level_t *level;
-    int which, sig, index;
+    nprdma_fault_action_t action, current, old;
+    int i;
 
     atomic_store(&nprdma_fault.is_ready, 0);
-    for (which = 0; which < 2; ++which) {
-        sig = nprdma_fault_signals[which];
-        if ((nprdma_fault_sigaction(sig, NULL, &current) != 0) ||
-            ((index = nprdma_fault_index(current.handler)) < 0)) {
+    for (i = 0; i < 2; ++i) {
+        if ((nprdma_fault_sigaction(nprdma_fault_signals[i], NULL, &current) !=
+             0) || (current.handler != (void*)nprdma_fault_handler)) {
             continue;
         }
 
-        level = &nprdma_fault.levels[which][index];
-        nprdma_fault_sigaction(sig, atomic_load(&level->is_spent) ?
-                                 &default_action : &level->previous, &old);
+        action = nprdma_fault.previous[i];
+        if (atomic_load(&nprdma_fault.is_spent[i])) {
+            memset(&action, 0, sizeof(action)); /* SIG_DFL */
+        }
+        nprdma_fault_sigaction(nprdma_fault_signals[i], &action, &old);
         if (old.handler != current.handler) {
-            nprdma_fault_sigaction(sig, &old, NULL);
+            nprdma_fault_sigaction(nprdma_fault_signals[i], &old, NULL);
+        } else {
+            atomic_store(&nprdma_fault.is_used[i], 0);
         }
     }
 }
@@ -539,7 +408,7 @@ int nprdma_fault_enter(nprdma_fault_section_t *section)
     }
 
     section->blocked &= mask;
-    return nprdma_fault_is_fresh() || nprdma_fault_install();
+    return nprdma_fault_is_fresh() || nprdma_fault_check();
 }
 
 void nprdma_fault_leave(const nprdma_fault_section_t *section)
@@ -556,12 +425,17 @@ int nprdma_fault_may_touch(void)
 
     return (syscall(SYS_rt_sigprocmask, SIG_BLOCK, NULL, &blocked,
                     sizeof(blocked)) == 0) &&
-           !(blocked & NPRDMA_FAULT_MASK) && nprdma_fault_install();
+           !(blocked & NPRDMA_FAULT_MASK) && nprdma_fault_check();
 }
 
 #else /* The kernel copies all bytes */
 
 int nprdma_fault_install(void)
+{
+    return 0;
+}
+
+int nprdma_fault_check(void)
 {
     return 0;
 }

@@ -17,11 +17,10 @@ BEGIN_C_DECLS
  * the action that it has replaced as the kernel would: with its siginfo, mask,
  * stack and flags, including SIG_DFL, SIG_IGN and SA_RESETHAND.
  *
- * The application may install a handler at any time. The next
- * @ref nprdma_fault_install replaces that handler, too. Until then the other
- * handler receives the faults of touches; this works if it calls the handler
- * that it has replaced, which is ours. There are several handler functions:
- * each of them replaces one action of the application, and chains to that one.
+ * The application may install a handler at any time. Then the kernel copies the
+ * bytes, from the next check on and until ours is restored. Until that check
+ * the other handler receives the faults of touches; this works if it calls the
+ * handler that it has replaced, which is ours.
  *
  * The handler stays in the process, since the application may have stored its
  * address. So the library must not be unloaded: see -z nodelete in the
@@ -36,15 +35,21 @@ typedef struct nprdma_fault_section {
 
 
 /**
- * Install the handler, or install it again if the application has replaced it.
- * Any thread may call it. Two system calls if it is installed.
+ * Install the handler. Callers exclude each other, and @ref nprdma_fault_remove.
  *
- * @return Nonzero if it is installed. Zero: on processors without touches,
- *         while another thread is installing it, or if the application has
- *         installed more different handlers than there are handler functions
- *         here. Then application memory must not be touched.
+ * @return Nonzero if it is installed. Zero: on processors without touches, or if
+ *         another handler of the application has replaced it. Then application
+ *         memory must not be touched.
  */
 int nprdma_fault_install(void);
+
+
+/**
+ * Check that the handler is installed. Any thread may call it. Two system calls.
+ *
+ * @return As @ref nprdma_fault_install.
+ */
+int nprdma_fault_check(void);
 
 
 /**
@@ -55,7 +60,7 @@ void nprdma_fault_remove(void);
 
 
 /**
- * @return The result of the last @ref nprdma_fault_install, in any thread. No
+ * @return The result of the last @ref nprdma_fault_check, in any thread. No
  *         system call. The calling thread must not block the two signals.
  */
 int nprdma_fault_is_ready(void);
@@ -63,8 +68,8 @@ int nprdma_fault_is_ready(void);
 
 /**
  * Begin a sequence of touches in a thread of the application: unblock the two
- * signals, and install the handler unless that was done less than 0.1 ms ago.
- * One system call, or three.
+ * signals, and check the handler unless that was done less than 0.1 ms ago. One
+ * system call, or three.
  *
  * @param [out] section  To be passed to @ref nprdma_fault_leave.
  *
@@ -79,7 +84,7 @@ void nprdma_fault_leave(const nprdma_fault_section_t *section);
 
 /**
  * Check whether the calling thread may touch application memory without
- * @ref nprdma_fault_enter. As @ref nprdma_fault_install, but returns zero also
+ * @ref nprdma_fault_enter. As @ref nprdma_fault_check, but returns zero also
  * if the thread blocks one of the signals. Three system calls.
  */
 int nprdma_fault_may_touch(void);

@@ -505,7 +505,7 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
 /*
  * Before requests access memory of the application, make sure that faults are
  * reported (ARCHITECTURE 4). That takes one system call for all requests of a
- * batch. The service's own thread, which does not poll, takes two, to make sure
+ * batch. The service's own thread, which does not poll, takes two, to check
  * that the handler is installed.
  */
 static inline void
@@ -515,7 +515,7 @@ uct_nprdma_service_section_begin(uct_nprdma_service_t *service,
     if (!service->in_section && (request->type != UCT_NPRDMA_SVC_NOP) &&
         (request->type != UCT_NPRDMA_SVC_POPULATE)) {
         if (service->by_thread) {
-            nprdma_fault_install();
+            nprdma_fault_check();
             service->section.blocked = 0;
         } else {
             nprdma_fault_enter(&service->section);
