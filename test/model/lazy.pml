@@ -6,8 +6,8 @@
  * thread releases old blocks, another one forks, a registration is populated,
  * and the NIC accesses the page.
  *
- * It models nprdma_lazy.c and nprdma_kept.c, on the steps of nprdma_events.c
- * and nprdma_invalidate.c. -DZEROED: kept memory stays accessible. Otherwise a
+ * It models nprdma_lazy.c, on the steps of nprdma_events.c and
+ * nprdma_invalidate.c. -DZEROED: kept memory stays accessible. Otherwise a
  * registration may begin while the block is kept.
  *
  * Each -DBREAK_x disables one rule and must lead to a counterexample.
