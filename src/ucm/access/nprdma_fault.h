@@ -35,17 +35,19 @@ typedef struct nprdma_fault_section {
 
 
 /**
- * Install the handler. Callers exclude each other, and @ref nprdma_fault_remove.
+ * Install the handler. Callers exclude each other, and those of
+ * @ref nprdma_fault_remove.
  *
- * @return Nonzero if it is installed. Zero: on processors without touches, or if
- *         another handler of the application has replaced it. Then application
- *         memory must not be touched.
+ * @return Nonzero if it is installed. Zero: on processors without touches, or
+ *         if another handler of the application has replaced it. Then memory of
+ *         the application must not be touched.
  */
 int nprdma_fault_install(void);
 
 
 /**
- * Check that the handler is installed. Any thread may call it. Two system calls.
+ * Check that the handler is installed. Any thread may call it. Two system
+ * calls.
  *
  * @return As @ref nprdma_fault_install.
  */

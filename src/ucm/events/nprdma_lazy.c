@@ -95,12 +95,6 @@ static pthread_once_t nprdma_lazy_once = PTHREAD_ONCE_INIT;
 
 /* ---- memory of a block, by raw system calls ---- */
 
-NPRDMA_HOOK
-static int nprdma_lazy_is_whole(nprdma_span_t block, uint64_t flags)
-{
-    return nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, flags);
-}
-
 /* Also gives the pages the key of new memory, where there are keys */
 NPRDMA_HOOK
 static int nprdma_lazy_protect(nprdma_span_t block, long prot)
@@ -128,7 +122,8 @@ static int nprdma_lazy_is_limited(void)
 NPRDMA_HOOK
 static int nprdma_lazy_close(nprdma_span_t block)
 {
-    int whole = nprdma_lazy_is_whole(block, NPRDMA_LAZY_RW);
+    int whole = nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block,
+                                        NPRDMA_LAZY_RW);
 
     /* The program waits for UFFD_EVENT_UNMAP of what it watches */
     if (!whole ||
@@ -139,7 +134,7 @@ static int nprdma_lazy_close(nprdma_span_t block)
     }
 
     /* No thread writes to the pages any more when the kernel may take them. It
-     * refuses this for memory that is sealed, locked or shared, and for holes. */
+     * refuses this for memory that is sealed, locked or shared, and holes. */
     if (!nprdma_lazy_protect(block, PROT_NONE) ||
         (syscall(SYS_madvise, block.start, block.end - block.start,
                  MADV_FREE) != 0)) {
@@ -212,7 +207,8 @@ static void nprdma_lazy_zero(nprdma_span_t block)
 NPRDMA_HOOK
 static int nprdma_lazy_open(nprdma_span_t block)
 {
-    if (!nprdma_lazy_is_whole(block, 0) || nprdma_lazy_is_new_locked() ||
+    if (!nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, 0) ||
+        nprdma_lazy_is_new_locked() ||
         nprdma_lazy_is_locked(block.start, block.end - block.start) ||
         !nprdma_lazy_protect(block, PROT_READ | PROT_WRITE)) {
         return 0;
@@ -227,7 +223,7 @@ static int nprdma_lazy_open(nprdma_span_t block)
 NPRDMA_HOOK
 static int nprdma_lazy_unmap(nprdma_span_t block)
 {
-    return !nprdma_lazy_is_whole(block, 0) ||
+    return !nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, 0) ||
            (syscall(SYS_munmap, block.start, block.end - block.start) == 0) ||
            (errno == EPERM);
 }
@@ -315,13 +311,12 @@ static uintptr_t nprdma_lazy_claim_in(nprdma_lazy_place_t *place,
 }
 
 /* Addresses change, or have changed if is_gone: the pool has nothing there when
- * this returns, and what is mapped there is not kept later. @return The place,
- * claimed, of a mapped block that is exactly the span; NULL if there is none. */
+ * this returns, and what is mapped there is not kept later. If exact_p is not
+ * NULL, it gets the place, claimed, of a mapped block that is the span. */
 NPRDMA_HOOK
-static nprdma_lazy_place_t *nprdma_lazy_clear(nprdma_lazy_t *lazy,
-                                              nprdma_span_t span, int is_gone)
+static void nprdma_lazy_clear(nprdma_lazy_t *lazy, nprdma_span_t span,
+                              int is_gone, nprdma_lazy_place_t **exact_p)
 {
-    nprdma_lazy_place_t *exact = NULL;
     nprdma_lazy_place_t *place;
     uintptr_t state;
 
@@ -332,30 +327,19 @@ static nprdma_lazy_place_t *nprdma_lazy_clear(nprdma_lazy_t *lazy,
             continue;
         }
 
-        if ((state == NPRDMA_LAZY_KEPT) && !is_gone) {
-            nprdma_lazy_release(lazy, place, 1);
-        } else if (state == NPRDMA_LAZY_KEPT) {
-            nprdma_lazy_forget(lazy, place, &lazy->dropped);
-        } else if ((exact == NULL) && (place->start == span.start) &&
-                   (place->end == span.end)) {
-            exact = place;
-        } else {
+        if (state == NPRDMA_LAZY_LIVE) {
+            if ((exact_p != NULL) && (*exact_p == NULL) &&
+                (place->start == span.start) && (place->end == span.end)) {
+                *exact_p = place;
+                continue;
+            }
             atomic_fetch_add(&lazy->tainted, 1);
             atomic_store(&place->state, NPRDMA_LAZY_FREE);
+        } else if (is_gone) {
+            nprdma_lazy_forget(lazy, place, &lazy->dropped);
+        } else {
+            nprdma_lazy_release(lazy, place, 1);
         }
-    }
-    return exact;
-}
-
-NPRDMA_HOOK
-static void nprdma_lazy_taint(nprdma_lazy_t *lazy, nprdma_span_t span,
-                              int is_gone)
-{
-    nprdma_lazy_place_t *exact = nprdma_lazy_clear(lazy, span, is_gone);
-
-    if (exact != NULL) {
-        atomic_fetch_add(&lazy->tainted, 1);
-        atomic_store(&exact->state, NPRDMA_LAZY_FREE);
     }
 }
 
@@ -373,7 +357,8 @@ static nprdma_lazy_place_t *nprdma_lazy_take(nprdma_lazy_t *lazy, size_t length,
              place < lazy->places + NPRDMA_LAZY_NUM_PLACES; ++place) {
             if ((atomic_load(&place->state) == NPRDMA_LAZY_KEPT) &&
                 ((length == 0) || (place->end - place->start == length)) &&
-                ((found == NULL) || (newest == (place->order > found->order)))) {
+                ((found == NULL) ||
+                 (newest == (place->order > found->order)))) {
                 found = place;
             }
         }
@@ -462,7 +447,7 @@ static int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
 
     /* Either this sees the pause, or the pause has seen the place */
     if (atomic_load(&lazy->paused) > 0) {
-        nprdma_lazy_taint(lazy, block, 0);
+        nprdma_lazy_clear(lazy, block, 0, NULL);
     }
     return 1;
 }
@@ -543,9 +528,9 @@ NPRDMA_HOOK
 static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
                                void *arg)
 {
-    nprdma_lazy_t *lazy = arg;
-    int saved_errno     = errno;
-    nprdma_lazy_place_t *exact;
+    nprdma_lazy_place_t *exact = NULL;
+    nprdma_lazy_t *lazy        = arg;
+    int saved_errno            = errno;
     nprdma_span_t span;
 
     if (!lazy->is_owner) {
@@ -561,12 +546,12 @@ static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
     span = nprdma_lazy_changed(type, event);
     if ((type == UCM_EVENT_MUNMAP) && (event->munmap.result == -1) &&
         ((uintptr_t)event->munmap.address == span.start)) {
-        exact = nprdma_lazy_clear(lazy, span, 0);
+        nprdma_lazy_clear(lazy, span, 0, &exact);
         if ((exact != NULL) && nprdma_lazy_keep(lazy, exact)) {
             event->munmap.result = 0;
         }
     } else if (span.start < span.end) {
-        nprdma_lazy_taint(lazy, span, 0);
+        nprdma_lazy_clear(lazy, span, 0, NULL);
     } else if ((type == UCM_EVENT_MMAP) && nprdma_lazy_is_plain(event) &&
                (event->mmap.result == MAP_FAILED)) {
         event->mmap.result = nprdma_lazy_reuse(
@@ -587,7 +572,7 @@ static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
         return;
     }
 
-    /* Made once more if the pool has had the memory or mappings that it lacks */
+    /* Made once more if the pool has had the memory, or mappings */
     if ((event->mmap.result == MAP_FAILED) && (saved_errno == ENOMEM) &&
         (nprdma_lazy_drop_all(lazy) > 0)) {
         event->mmap.result = (void*)syscall(SYS_mmap, event->mmap.address,
@@ -598,7 +583,7 @@ static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
     }
     if (event->mmap.result != MAP_FAILED) {
         span = nprdma_lazy_pages(event->mmap.result, event->mmap.size);
-        nprdma_lazy_taint(lazy, span, 1);
+        nprdma_lazy_clear(lazy, span, 1, NULL);
         if (nprdma_lazy_is_plain(event)) {
             nprdma_lazy_made(lazy, span);
         }
@@ -618,7 +603,7 @@ static int nprdma_lazy_is_owner(void)
 static void nprdma_lazy_pause(nprdma_lazy_t *lazy)
 {
     atomic_store(&lazy->paused, 1);
-    nprdma_lazy_taint(lazy, NPRDMA_LAZY_ALL, 0);
+    nprdma_lazy_clear(lazy, NPRDMA_LAZY_ALL, 0, NULL);
 }
 
 /* A child never pays for copies of kept pages: they are unmapped before */
@@ -727,8 +712,7 @@ static const char *nprdma_lazy_install(nprdma_lazy_t *lazy, size_t limit)
     if (!nprdma_lazy_works(lazy)) {
         nprdma_lazy_uninstall(lazy);
         return "UCX does not report mmap() and munmap(), or the kernel refuses "
-               "to protect memory, locks it (mlockall) or limits it (ulimit -v, "
-               "-d)";
+               "to protect memory, locks it (mlockall) or limits it (ulimit)";
     }
 
     ucs_info("munmap() keeps up to %zu bytes for reuse", limit);

@@ -198,8 +198,8 @@ private:
     }
 };
 
-/* A thread that unmaps what is kept has its place claimed. A hook that needs the
- * addresses waits for that. */
+/* A thread that unmaps what is kept has claimed its place. A hook that needs
+ * the addresses waits for that. */
 TEST_F(test_allocator, dropping_needs_no_lock)
 {
     void *any = block(page);
