@@ -314,35 +314,6 @@ TEST_P(test_monitor_events_kind, peers_get_the_new_contents_or_nothing)
     EXPECT_EQ(1, all_bits(&range, gone, 8 * page));
 }
 
-TEST_P(test_monitor_events_kind, held_at_its_points)
-{
-    ONLY_EMULATED("gates");
-    std::atomic<bool> returned(false);
-
-    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    npemu_gate_arm(header(&range), NPEMU_GATE_INVALIDATE_START, first + 2);
-    npemu_gate_arm(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED, first + 2);
-    std::thread thread([&]() {
-        call();
-        returned = true;
-    });
-
-    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_INVALIDATE_START,
-                                 60000));
-    EXPECT_EQ(3, all_bits(&range, ptr, count * page));
-    EXPECT_EQ(0, drains);
-    npemu_gate_release(header(&range), NPEMU_GATE_INVALIDATE_START);
-
-    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED,
-                                 60000));
-    EXPECT_EQ(0u, bits(&range, ptr + first * page));
-    EXPECT_EQ(1, drains);
-    EXPECT_TRUE(is_old(first));
-    EXPECT_FALSE(returned);
-    npemu_gate_release(header(&range), NPEMU_GATE_INVALIDATE_QUIESCED);
-    thread.join();
-}
-
 INSTANTIATE_TEST_SUITE_P(all, test_monitor_events_kind,
                          ::testing::ValuesIn(events),
                          [](const auto &info) {
@@ -544,35 +515,6 @@ TEST_F(test_monitor_events, retired_and_readmitted_at_random)
     }
     unreg(&range);
     munmap(ptr, count * page);
-}
-
-TEST_F(test_monitor_events, raw_system_calls_are_seen_by_the_nic_only)
-{
-    ONLY_EMULATED("the kernel sees them");
-    nprdma_range_t range;
-    start();
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, populate(&range));
-    raw_munmap(ptr, page);
-    mprotect(ptr + page, page, PROT_NONE);
-
-    /* A limit of the emulation: no hook reports mprotect() */
-    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
-    EXPECT_EQ(0, drains);
-
-    /* The NIC gets EFAULT, and clears the states */
-    npemu_iommu_t *iommu = nprdma_emulated_iommu(range.region);
-    for (int i = 0; i < 2; ++i) {
-        ASSERT_TRUE(nprdma_page_change(&iommu->states[i],
-                                       state(&range, ptr + i * page), 0));
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + i * page, 1));
-        EXPECT_EQ(0u, bits(&range, ptr + i * page));
-    }
-    EXPECT_EQ(UCS_OK, populate(&range, ptr + 2 * page, 14 * page));
-    unreg(&range);
-    munmap(ptr, 16 * page);
 }
 
 /* A child closes the descriptors that it inherits for the parent's pages. Its

@@ -322,23 +322,6 @@ TEST_F(test_monitor_populate, nothing_resident_populates_nothing)
     munmap(ptr, size);
 }
 
-TEST_F(test_monitor_populate, kinds_of_memory)
-{
-    nprdma_range_t range;
-    for (int flags : { MAP_PRIVATE | MAP_ANONYMOUS, MAP_SHARED | MAP_ANONYMOUS,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE }) {
-        for (unsigned write : { 0u, (unsigned)NPRDMA_POPULATE_WRITE }) {
-            char *ptr = map(chunk, PROT_READ | PROT_WRITE, flags);
-            ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
-            EXPECT_EQ(UCS_OK, populate(&range, write));
-            EXPECT_EQ(write ? 3 : 1, all_bits(&range, ptr, chunk));
-            munmap(ptr, chunk);
-            EXPECT_EQ(0, all_bits(&range, ptr, chunk));
-            unreg(&range);
-        }
-    }
-}
-
 TEST_F(test_monitor_populate, hugetlb)
 {
     nprdma_range_t range;
@@ -839,28 +822,4 @@ TEST_F(test_monitor_populate_reclaim, real)
     }
     unreg(&range);
     munmap(ptr, 64 * page);
-}
-
-TEST_F(test_monitor_populate_reclaim, keeps_to_its_rate)
-{
-    nprdma_range_t range;
-    params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
-    params.reclaim_rate = 1e-3; /* stop() does not wait that long */
-    start();
-    char *ptr = populated(&range, 16 * page);
-    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
-TEST_F(test_monitor_populate_reclaim, sampled_mode_takes_no_pages)
-{
-    nprdma_range_t range;
-    params.reclaim = NPRDMA_RECLAIM_SAMPLED;
-    start();
-    char *ptr = populated(&range, 16 * page);
-    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
-    EXPECT_EQ(0u, stats().reclaimed);
-    unreg(&range);
-    munmap(ptr, 16 * page);
 }
