@@ -53,7 +53,7 @@ typedef void (*nprdma_fault_func_t)(int sig, siginfo_t *info, void *context);
 static struct {
     atomic_int            is_ready;
     _Atomic uint64_t      checked;     /* Time of the last check */
-    nprdma_fault_action_t previous[2]; /* Changes only while ours is not there */
+    nprdma_fault_action_t previous[2]; /* Changes while ours is not there */
     atomic_int            is_used[2];  /* Our handler may be called */
     atomic_int            is_spent[2]; /* previous was called, and it has
                                         * SA_RESETHAND */

@@ -45,6 +45,17 @@ void nprdma_file_end(const nprdma_file_section_t *section)
     errno = error;
 }
 
+ssize_t nprdma_file_write(int fd, const void *data, size_t length)
+{
+    nprdma_file_section_t section;
+    ssize_t ret;
+
+    nprdma_file_begin(&section);
+    ret = write(fd, data, length);
+    nprdma_file_end(&section);
+    return ret;
+}
+
 int nprdma_file_create(const char *name, size_t size)
 {
     const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;

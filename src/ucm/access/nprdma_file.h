@@ -37,6 +37,10 @@ void nprdma_file_begin(nprdma_file_section_t *section);
 void nprdma_file_end(const nprdma_file_section_t *section);
 
 
+/** As write(2), but with EFBIG alone where the file may not be so large. */
+ssize_t nprdma_file_write(int fd, const void *data, size_t length);
+
+
 /**
  * Make a file in memory, zeroed, sealed against changes of its size and
  * close-on-exec.
