@@ -5,8 +5,7 @@ small   small messages, idle processes
 large   large messages, registration, absent pages, next to UCX's rc_verbs on
         the same emulated RNIC, which pins
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
-        flight, as for bandwidth, strict finds another registration each time
-        and revokes nothing; the latency shows its cost.
+        flight strict revokes nothing; the latency shows its cost.
 prio    small operations beside large ones of the same endpoint. In "off" nprdma
         has no scheduler, which has to show. "link" is on a link (NPEMU_LINK),
         which is busy all the time unless the CPU is too slow for it. "cost" is

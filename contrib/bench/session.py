@@ -16,7 +16,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(os.path.dirname(HERE))
 SKIPPED = 77
 
-# Large and small operations alike, on one queue pair
+# Large and small operations alike
 UNSCHEDULED = {"UCX_TLS": "nprdma", "UCX_NPRDMA_SCHED": "n"}
 
 # What a contestant has in its environment. verbs is UCX's rc_verbs on the
@@ -26,7 +26,8 @@ CONTESTANTS = {
     "never": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "never"},
     "lazy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "lazy"},
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
-    "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m"},
+    "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m",
+             "UCX_NPRDMA_REVOKE": "strict"},
     # Nothing large beside; messages and small puts, or atomics as well, pass
     # puts elsewhere; large operations have no scheduler
     "alone": {"UCX_TLS": "nprdma"},
