@@ -514,9 +514,8 @@ static nprdma_span_t nprdma_lazy_changed(ucm_event_type_t type,
     case UCM_EVENT_MREMAP: /* Not all versions of UCM report the target */
         return (event->mremap.flags & MREMAP_FIXED) ? NPRDMA_LAZY_ALL :
                nprdma_lazy_pages(event->mremap.address, event->mremap.old_size);
-    case UCM_EVENT_SHMAT:
-        return (event->shmat.shmaddr == NULL) ? nprdma_span(0, 0) :
-               NPRDMA_LAZY_ALL;
+    case UCM_EVENT_SHMAT: /* It may lack memory or mappings, as mremap() */
+        return NPRDMA_LAZY_ALL;
     case UCM_EVENT_MADVISE: /* What it does may outlive the contents */
         return nprdma_lazy_pages(event->madvise.addr, event->madvise.length);
     default:

@@ -20,7 +20,6 @@
 #define NPRDMA_PAGEMAP_WRITTEN (1u << 1) /* No userfaultfd watches writes */
 #define NPRDMA_PAGEMAP_PRESENT (1u << 3)
 #define NPRDMA_PAGEMAP_PFNZERO (1u << 5) /* The kernel's page of zeros */
-#define NPRDMA_PAGEMAP_HUGE    (1u << 6) /* Part of a mapped huge page */
 
 typedef struct nprdma_pagemap_run {
     uint64_t start;
