@@ -40,21 +40,6 @@ int npemu_remote_fd_get(int pidfd, int pid, int fd)
     return copy;
 }
 
-static int npemu_remote_fd_is_denial(int error)
-{
-    return (error == EPERM) || (error == EACCES) || (error == ENOSYS);
-}
-
-/* Invalid arguments, so that no descriptor is needed: the calls fail because of
- * them, unless they are refused before. */
-int npemu_remote_fd_is_refused(void)
-{
-    return ((syscall(SYS_pidfd_open, -1, 0) < 0) &&
-            npemu_remote_fd_is_denial(errno)) ||
-           ((syscall(SYS_pidfd_getfd, -1, -1, 0) < 0) &&
-            npemu_remote_fd_is_denial(errno));
-}
-
 static int npemu_remote_fd_matches(int path_fd, uint64_t dev, uint64_t ino)
 {
     struct stat st;

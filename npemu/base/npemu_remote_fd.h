@@ -2,10 +2,11 @@
 
 /*
  * Descriptors of other processes. pidfd_getfd() duplicates any of them. Seccomp
- * filters of containers refuse it, and kernels before 5.6 do not have it. Then
+ * filters of containers refuse it, and kernels before 5.6 do not have it.
  * /proc/PID/fd/N opens the same file once more, which works for files in memory
- * and for pipes, but not for eventfds. Both ask for a right to ptrace: the call
- * for PTRACE_MODE_ATTACH_REALCREDS, the open for PTRACE_MODE_READ_FSCREDS.
+ * and for pipes, but not for those of the kernel module. Both ask for a right
+ * to ptrace: the call for PTRACE_MODE_ATTACH_REALCREDS, the open for
+ * PTRACE_MODE_READ_FSCREDS.
  *
  * These functions may run within an epoch: they do not call memory hooks.
  */
@@ -14,12 +15,6 @@
 #define NPEMU_REMOTE_FD_H
 
 #include <stdint.h>
-
-/**
- * Does the kernel, or a seccomp filter, refuse pidfd_open() or pidfd_getfd() to
- * this process, whatever the arguments? Needs no descriptor.
- */
-int npemu_remote_fd_is_refused(void);
 
 /**
  * Duplicate a descriptor of another process.

@@ -89,7 +89,7 @@ static void npemu_cut_fail_qps(npemu_proc_t *proc, unsigned index)
         }
     }
     if (count > 0) {
-        /* Several events if it is a pipe: the thread takes all */
+        /* Several events; the thread takes all */
         syscall(SYS_write, proc->wake.signal_fd, &one, sizeof(one));
     }
 }

@@ -1,14 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Counters of events that processes signal to each other, each with a
- * descriptor that the owner polls. There are two kinds:
- *
- *  - eventfds, of which peers get a duplicate by pidfd_getfd();
- *  - pipes, one byte an event, where pidfd_getfd() is refused: peers open them
- *    by /proc. The bytes of a pipe have a limit. So events that a full pipe
- *    does not take are counted in shared memory (`owed`), and follow when the
- *    owner has read.
+ * Counters of events that processes signal to each other, each a pipe whose
+ * owner polls it: one byte an event. Peers open it by /proc, which seccomp
+ * filters of containers allow. The bytes of a pipe have a limit. So events that
+ * a full pipe does not take are counted in shared memory (`owed`), and follow
+ * when the owner has read.
  *
  * All descriptors for a pipe are open for reading and writing, except the one
  * that the application reads. So no write raises SIGPIPE, whichever process
@@ -20,29 +17,16 @@
 
 #include "fabric/npemu_shm.h"
 
-enum {
-    NPEMU_EVENT_PIPE     = 1 << 0, /* a pipe, not an eventfd */
-    NPEMU_EVENT_NONBLOCK = 1 << 1, /* reads do not block */
-    NPEMU_EVENT_SEPARATE = 1 << 2  /* one read takes one event, not all */
-};
-
-/**
- * What npemu_event_fd_create() must make for peers to reach it from a process
- * like this one.
- *
- * @return NPEMU_EVENT_PIPE if pidfd_getfd() is refused, else 0.
- */
-unsigned npemu_event_fd_probe(void);
-
 /**
  * Make a counter, at 0.
  *
- * @param [out] event  The counter; npemu_event_fd_close() frees what it holds.
- * @param [in]  flags  NPEMU_EVENT_*
+ * @param [out] event     The counter; npemu_event_fd_close() frees what it
+ *                        holds.
+ * @param [in]  nonblock  Nonzero: reads do not block.
  *
- * @return 0, or -1 with errno: that of eventfd(), pipe2() or open(), as EMFILE.
+ * @return 0, or -1 with errno: that of pipe2() or open(), as EMFILE.
  */
-int npemu_event_fd_create(npemu_event_fd_t *event, unsigned flags);
+int npemu_event_fd_create(npemu_event_fd_t *event, int nonblock);
 
 /** Close the descriptors of a counter of this process. */
 void npemu_event_fd_close(npemu_event_fd_t *event);
@@ -52,15 +36,14 @@ void npemu_event_fd_close(npemu_event_fd_t *event);
  * success the caller makes sure that the peer has not ended.
  *
  * @param [in] event  The counter, in shared memory.
- * @param [in] pidfd  Of the peer, -1: none.
- * @param [in] pid    Its process id.
+ * @param [in] pid    Process id of the peer.
  *
  * @return A descriptor that the caller closes, or -1 with errno: ESTALE if the
  *         number is now another file's, as after an application has closed
  *         descriptors that it does not own; EPERM or EACCES if the kernel
- *         denies it; ENOSYS; or another of pidfd_getfd() or open().
+ *         denies it; or another of open().
  */
-int npemu_event_fd_open(const npemu_event_fd_t *event, int pidfd, int pid);
+int npemu_event_fd_open(const npemu_event_fd_t *event, int pid);
 
 /**
  * Add one event. Does not block, and loses none.
@@ -83,7 +66,7 @@ int npemu_event_fd_take(npemu_event_fd_t *event);
 void npemu_event_fd_unsignal(npemu_event_fd_t *event);
 
 /**
- * Take all events, from a counter with NPEMU_EVENT_NONBLOCK that is read by
+ * Take all events, from a counter whose reads do not block and that is read by
  * nothing else. By the owner. Events that a full pipe did not take do not
  * follow: the owner is awake while the pipe is full, and must handle the causes
  * of all events after it has drained it.

@@ -328,16 +328,14 @@ int npemu_peer_get_file(npemu_peer_t *peer, int remote_fd)
 static void npemu_peer_unreached(npemu_peer_t *peer,
                                  const npemu_event_fd_t *event, int error)
 {
-    if ((error == EPERM) || (error == EACCES) || (error == ENOSYS)) {
-        npemu_peer_denied(peer, event->is_pipe ? "open of its /proc/PID/fd" :
-                                                 "pidfd_getfd", error);
+    if ((error == EPERM) || (error == EACCES)) {
+        npemu_peer_denied(peer, "open of its /proc/PID/fd", error);
     } else if (!npemu_peer_is_alive(peer)) {
         return;
     } else if (error == ESTALE) {
         npemu_warn("cannot wake process %d: it closed descriptor %d, which "
-                   "belongs to its emulated RNIC%s", peer->pid, event->fd,
-                   event->is_pipe ? ", or /proc shows another PID namespace" :
-                                    "");
+                   "belongs to its emulated RNIC, or /proc shows another PID "
+                   "namespace", peer->pid, event->fd);
     } else {
         npemu_warn("cannot wake process %d (descriptor %d): %s%s", peer->pid,
                    event->fd, strerror(error),
@@ -349,7 +347,7 @@ static void npemu_peer_unreached(npemu_peer_t *peer,
 static int npemu_peer_open_event(npemu_peer_t *peer,
                                  const npemu_event_fd_t *event)
 {
-    int fd = npemu_event_fd_open(event, peer->pidfd, peer->pid);
+    int fd = npemu_event_fd_open(event, peer->pid);
 
     if (fd < 0) {
         npemu_peer_unreached(peer, event, errno);

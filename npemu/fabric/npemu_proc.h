@@ -62,7 +62,6 @@ typedef struct npemu_proc {
     unsigned           refcount;   /* open devices */
 
     pthread_t          thread;
-    unsigned           event_kind; /* NPEMU_EVENT_PIPE, or 0 */
     npemu_event_fd_t   wake;       /* wakes the thread */
     int                stop;       /* under lock */
     _Atomic uint64_t   timer_ns;   /* when the thread wakes, UINT64_MAX never */

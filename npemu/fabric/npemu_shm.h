@@ -42,7 +42,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 7
+#define NPEMU_SHM_VERSION 8
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -80,12 +80,11 @@ typedef _Atomic uint32_t npemu_rlock_t;
 
 /* A counter of events, npemu_event_fd.h; private to a process or for peers. */
 typedef struct {
-    uint32_t         is_pipe;
     int32_t          fd;        /* in the owner: to poll and read */
     int32_t          signal_fd; /* in the owner: to write */
     _Atomic uint32_t owed;      /* events that a full pipe did not take */
-    uint64_t         id;        /* the kernel's, of an eventfd; or the inode */
-    uint64_t         dev;       /* and device number of a pipe */
+    uint64_t         ino;       /* of the pipe */
+    uint64_t         dev;
 } npemu_event_fd_t;
 
 /*

@@ -190,11 +190,9 @@ int npemu_thread_start(npemu_proc_t *proc)
     int ret;
 
     atomic_store(&proc->timer_ns, UINT64_MAX);
-    if (npemu_event_fd_create(&proc->wake, proc->event_kind |
-                                           NPEMU_EVENT_NONBLOCK) < 0) {
+    if (npemu_event_fd_create(&proc->wake, 1) < 0) {
         ret = errno;
-        npemu_error("cannot make %s: %s",
-                    proc->event_kind ? "a pipe" : "an eventfd", strerror(ret));
+        npemu_error("cannot make a pipe: %s", strerror(ret));
         return ret;
     }
 

@@ -104,11 +104,6 @@ static int npemu_attach_fabric(npemu_proc_t *proc)
         goto err_arena;
     }
 
-    proc->event_kind = npemu_event_fd_probe();
-    if (proc->event_kind & NPEMU_EVENT_PIPE) {
-        npemu_debug("pidfd_getfd is refused: peers use pipes and /proc");
-    }
-
     npemu_attach_init(proc);
     ret = npemu_thread_start(proc);
     if (ret != 0) {

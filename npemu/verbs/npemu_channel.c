@@ -48,8 +48,7 @@ npemu_create_comp_channel(struct ibv_context *context)
     }
 
     /* One read is one event, as with a uverbs channel */
-    if (npemu_event_fd_create(&event, proc->event_kind |
-                                      NPEMU_EVENT_SEPARATE) < 0) {
+    if (npemu_event_fd_create(&event, 0) < 0) {
         free(channel);
         return NULL;
     }

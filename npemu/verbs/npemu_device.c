@@ -368,8 +368,8 @@ struct ibv_context *npemu_open_device(struct ibv_device *device)
     context->super.context.device           = device;
     context->super.context.cmd_fd           = -1;
     context->super.context.num_comp_vectors = 1;
-    if (npemu_event_fd_create(&context->async, NPEMU_EVENT_SEPARATE) < 0) {
-        npemu_error("cannot open " NPEMU_DEVICE_NAME ": eventfd: %s",
+    if (npemu_event_fd_create(&context->async, 0) < 0) {
+        npemu_error("cannot open " NPEMU_DEVICE_NAME ": pipe: %s",
                     strerror(errno));
         goto err_free;
     }

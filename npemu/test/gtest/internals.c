@@ -282,15 +282,13 @@ struct npt_event {
     npemu_event_fd_t event;
 };
 
-struct npt_event *npt_event_create(int is_pipe, int nonblock)
+struct npt_event *npt_event_create(int nonblock)
 {
     struct npt_event *self = mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE,
                                   MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    unsigned flags = (is_pipe ? NPEMU_EVENT_PIPE : 0) |
-                     (nonblock ? NPEMU_EVENT_NONBLOCK : NPEMU_EVENT_SEPARATE);
 
     if ((self != MAP_FAILED) &&
-        (npemu_event_fd_create(&self->event, flags) < 0)) {
+        (npemu_event_fd_create(&self->event, nonblock) < 0)) {
         munmap(self, sizeof(*self));
         self = MAP_FAILED;
     }
@@ -320,7 +318,7 @@ unsigned npt_event_owed(const struct npt_event *self)
 
 int npt_event_open(const struct npt_event *self, int pid)
 {
-    return npemu_event_fd_open(&self->event, -1, pid);
+    return npemu_event_fd_open(&self->event, pid);
 }
 
 void npt_event_signal(struct npt_event *self, int fd)

@@ -105,7 +105,7 @@ unsigned npt_wire_max_flows(void);
 struct npt_event;
 
 /** One read takes all events if @a nonblock, else one. NULL on failure. */
-struct npt_event *npt_event_create(int is_pipe, int nonblock);
+struct npt_event *npt_event_create(int nonblock);
 void npt_event_destroy(struct npt_event *self);
 
 /** Its fields. */

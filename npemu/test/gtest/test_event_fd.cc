@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Counters of events that processes signal to each other, of both kinds. */
+/* Counters of events that processes signal to each other. */
 
 #include "internals.h"
 #include "npemu_test.h"
@@ -14,7 +14,6 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,8 +23,7 @@ namespace {
 
 class Event {
 public:
-    Event(bool is_pipe, bool nonblock = false) :
-        event(npt_event_create(is_pipe, nonblock))
+    Event(bool nonblock = false) : event(npt_event_create(nonblock))
     {
         EXPECT_NE(nullptr, event) << strerror(errno);
     }
@@ -87,19 +85,9 @@ private:
 
 } // namespace
 
-class test_event_fd : public testing::TestWithParam<bool> {
-protected:
-    /* The kind can be reached from another process. */
-    static bool reachable()
-    {
-        return GetParam() || (syscall(SYS_pidfd_getfd, -1, -1, 0) == 0) ||
-               ((errno != ENOSYS) && (errno != EPERM));
-    }
-};
-
-TEST_P(test_event_fd, counts)
+TEST(test_event_fd, counts)
 {
-    Event e(GetParam());
+    Event e;
 
     EXPECT_FALSE(e.readable());
     EXPECT_NE(0, fcntl(e.fd(), F_GETFD) & FD_CLOEXEC);
@@ -116,9 +104,9 @@ TEST_P(test_event_fd, counts)
 }
 
 /* It must not block even though reads of the descriptor do. */
-TEST_P(test_event_fd, unsignal_of_none_returns)
+TEST(test_event_fd, unsignal_of_none_returns)
 {
-    Event e(GetParam());
+    Event e;
 
     npt_event_unsignal(e.event);
     EXPECT_FALSE(e.readable());
@@ -126,9 +114,9 @@ TEST_P(test_event_fd, unsignal_of_none_returns)
     EXPECT_EQ(1, e.take_all());
 }
 
-TEST_P(test_event_fd, take_waits)
+TEST(test_event_fd, take_waits)
 {
-    Event e(GetParam());
+    Event e;
     std::atomic<bool> taken{false};
 
     std::thread taker([&] {
@@ -141,9 +129,9 @@ TEST_P(test_event_fd, take_waits)
     EXPECT_FALSE(e.readable());
 }
 
-TEST_P(test_event_fd, drain_takes_all)
+TEST(test_event_fd, drain_takes_all)
 {
-    Event e(GetParam(), true);
+    Event e(true);
 
     npt_event_drain(e.event);
     for (int i = 0; i < 3000; ++i) {
@@ -156,16 +144,16 @@ TEST_P(test_event_fd, drain_takes_all)
 }
 
 /* More than a pipe contains: the rest follows as the owner reads. */
-TEST_P(test_event_fd, none_is_lost)
+TEST(test_event_fd, none_is_lost)
 {
     constexpr int COUNT = 10000;
-    Event e(GetParam());
+    Event e;
 
     fcntl(e.fd(), F_SETPIPE_SZ, 4096);
     for (int i = 0; i < COUNT; ++i) {
         e.signal();
     }
-    EXPECT_EQ(GetParam(), npt_event_owed(e.event) > 0);
+    EXPECT_LT(0u, npt_event_owed(e.event));
     for (int i = 0; i < 10; ++i) {
         npt_event_unsignal(e.event);
     }
@@ -174,10 +162,10 @@ TEST_P(test_event_fd, none_is_lost)
 }
 
 /* A full pipe that is read at the same time. An event too many is legal. */
-TEST_P(test_event_fd, none_is_lost_in_a_race)
+TEST(test_event_fd, none_is_lost_in_a_race)
 {
     constexpr int COUNT = 50000;
-    Event e(GetParam());
+    Event e;
     int taken = 0;
 
     fcntl(e.fd(), F_SETPIPE_SZ, 4096);
@@ -196,13 +184,9 @@ TEST_P(test_event_fd, none_is_lost_in_a_race)
     EXPECT_EQ(0u, npt_event_owed(e.event));
 }
 
-TEST_P(test_event_fd, is_reached_from_another_process)
+TEST(test_event_fd, is_reached_from_another_process)
 {
-    if (!reachable()) {
-        GTEST_SKIP() << "pidfd_getfd() is refused";
-    }
-
-    Event e(GetParam());
+    Event e;
     pid_t parent = getpid();
     Child child([&](Pipe &) {
         int fd = npt_event_open(e.event, parent);
@@ -216,13 +200,9 @@ TEST_P(test_event_fd, is_reached_from_another_process)
     EXPECT_EQ(5, e.take_all());
 }
 
-TEST_P(test_event_fd, other_file_is_not_opened)
+TEST(test_event_fd, other_file_is_not_opened)
 {
-    if (!reachable()) {
-        GTEST_SKIP() << "pidfd_getfd() is refused";
-    }
-
-    Event e(GetParam());
+    Event e;
     int fds[2];
 
     ASSERT_EQ(0, pipe(fds));
@@ -241,9 +221,9 @@ TEST_P(test_event_fd, other_file_is_not_opened)
     close(fd);
 }
 
-TEST_P(test_event_fd, process_that_has_ended)
+TEST(test_event_fd, process_that_has_ended)
 {
-    Event e(GetParam());
+    Event e;
     Child child([](Pipe &) {});
     pid_t pid = child.pid();
 
@@ -274,18 +254,14 @@ static void with_few_descriptors(const std::function<bool()> &function)
 }
 
 /* Nothing is said to be another file because it could not be looked at. */
-TEST_P(test_event_fd, no_descriptor_is_left)
+TEST(test_event_fd, no_descriptor_is_left)
 {
-    if (!reachable()) {
-        GTEST_SKIP() << "pidfd_getfd() is refused";
-    }
-
     in_child([] {
         npt_event *event = nullptr;
         int fd           = -1;
 
         with_few_descriptors([&] {
-            event = npt_event_create(GetParam(), 0);
+            event = npt_event_create(0);
             return event != nullptr;
         });
         ASSERT_NE(nullptr, event);
@@ -299,15 +275,11 @@ TEST_P(test_event_fd, no_descriptor_is_left)
 }
 
 /* With no reader left a write to a pipe would raise SIGPIPE. */
-TEST_P(test_event_fd, owner_that_has_ended_raises_no_signal)
+TEST(test_event_fd, owner_that_has_ended_raises_no_signal)
 {
-    if (!reachable()) {
-        GTEST_SKIP() << "pidfd_getfd() is refused";
-    }
-
     in_child([] {
         signal(SIGPIPE, SIG_DFL);
-        npt_event *event = npt_event_create(GetParam(), 0);
+        npt_event *event = npt_event_create(0);
         ASSERT_NE(nullptr, event);
         int fd = npt_event_open(event, getpid());
         ASSERT_GE(fd, 0);
@@ -317,9 +289,3 @@ TEST_P(test_event_fd, owner_that_has_ended_raises_no_signal)
         close(fd);
     });
 }
-
-INSTANTIATE_TEST_SUITE_P(all, test_event_fd, testing::Bool(),
-                         [](const auto &info) {
-                             return std::string(info.param ? "pipe" :
-                                                             "eventfd");
-                         });
