@@ -117,17 +117,6 @@ static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
            EIO : npemu_modify_qp(qp, attr, mask);
 }
 
-static int query_port(struct ibv_context *context, uint8_t port,
-                      struct ibv_port_attr *attr)
-{
-    int ret = npemu_query_port(context, port, attr);
-
-    if (fake.fault == ODP_FAULT_PAGE_STARTS_MTU) {
-        attr->active_mtu = IBV_MTU_1024;
-    }
-    return ret;
-}
-
 /* @return The open file of a private mapping, and the offset of an address in
  *         it; -1 if the address is in no mapping of the check's file. */
 static int find_file(uint64_t address, uint64_t *offset)
@@ -217,12 +206,10 @@ static void set_fault(odp_fault_t fault, int error)
     fake.verbs.create_cq   = create_cq;
     fake.verbs.create_qp   = create_qp;
     fake.verbs.modify_qp   = modify_qp;
-    fake.verbs.query_port_attr = query_port;
     fake.dev.verbs         = &fake.verbs;
     fake.post_send         = fake.dev.context->ops.post_send;
     if ((fault == ODP_FAULT_PAGE_STARTS) || (fault == ODP_FAULT_STUCK) ||
-        (fault == ODP_FAULT_SHARED) ||
-        (fault == ODP_FAULT_PAGE_STARTS_MTU)) {
+        (fault == ODP_FAULT_SHARED)) {
         fake.dev.context->ops.post_send = post_send;
     }
 }
@@ -258,7 +245,6 @@ void odp_device_open(odp_fault_t fault, int error, odp_open_result_t *result)
         return;
     }
 
-    result->whole_pages = fake.odp->whole_pages;
     result->is_implicit = (fake.odp->implicit.r != NULL);
     result->reg_cost    = fake.odp->reg_cost;
 }

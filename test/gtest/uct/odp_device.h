@@ -31,14 +31,12 @@ typedef enum odp_fault {
     ODP_FAULT_SHIFTED,        /* Data comes from and goes to other addresses */
     ODP_FAULT_STUCK,          /* It keeps the pages that it has once seen */
     ODP_FAULT_SHARED,         /* It writes to pages that it should copy */
-    ODP_FAULT_PAGE_STARTS,    /* Transfers begin at the beginning of pages */
-    ODP_FAULT_PAGE_STARTS_MTU /* The same, with packets of 1024 bytes */
+    ODP_FAULT_PAGE_STARTS     /* Transfers begin at the beginning of pages */
 } odp_fault_t;
 
 typedef struct odp_open_result {
     ucs_status_t status;
     char         why[128];    /* Empty if there is none */
-    int          whole_pages;
     int          is_implicit;
     double       reg_cost;
 } odp_open_result_t;

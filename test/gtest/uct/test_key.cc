@@ -353,12 +353,6 @@ TEST_P(test_key, forged_flags)
              [](uct_nprdma_packed_rkey_t &key) {
                  key.flags = UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
              },
-             [](uct_nprdma_packed_rkey_t &key) {
-                 key.flags |= UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES;
-             },
-             [](uct_nprdma_packed_rkey_t &key) {
-                 key.flags = UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES;
-             },
              [](uct_nprdma_packed_rkey_t &key) { key.reserved = 1; },
              [](uct_nprdma_packed_rkey_t &key) { key.region_address += 1; },
              [](uct_nprdma_packed_rkey_t &key) { key.length = UINT64_MAX; }}) {

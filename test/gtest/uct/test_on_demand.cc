@@ -563,11 +563,7 @@ static const forged forgeries[] = {
     {"with_states", true, [](auto &key) { key.s_rkey = key.r_rkey; }},
     {"region_and_on_demand", true,
      [](auto &key) { key.flags |= UCT_NPRDMA_KEY_FLAG_REGION; }},
-    {"only_whole_pages", true,
-     [](auto &key) { key.flags = UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES; }},
     {"unknown_flag", true, [](auto &key) { key.flags |= 0x80; }},
-    {"whole_pages", false,
-     [](auto &key) { key.flags |= UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES; }},
     {"swapped_rkeys", false,
      [](auto &key) {
          uint32_t r_rkey = key.r_rkey;

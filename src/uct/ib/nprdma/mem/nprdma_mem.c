@@ -452,7 +452,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
                                     length);
         }
     } else if (uct_nprdma_odp_is_exported(&mem->odp)) {
-        uct_nprdma_odp_fill_key(md->odp, &mem->odp, &rkey);
+        uct_nprdma_odp_fill_key(&mem->odp, &rkey);
     }
 
     uct_nprdma_key_pack(&rkey, buffer);

@@ -96,14 +96,12 @@ void uct_nprdma_odp_unexport(uct_nprdma_odp_t *odp, uct_nprdma_odp_mrs_t *mrs)
     memset(mrs, 0, sizeof(*mrs));
 }
 
-void uct_nprdma_odp_fill_key(const uct_nprdma_odp_t *odp,
-                             const uct_nprdma_odp_mrs_t *mrs,
+void uct_nprdma_odp_fill_key(const uct_nprdma_odp_mrs_t *mrs,
                              uct_nprdma_rkey_t *rkey)
 {
     rkey->r_rkey = (mrs->r != NULL) ? mrs->r->rkey : 0;
     rkey->w_rkey = (mrs->w != NULL) ? mrs->w->rkey : 0;
-    rkey->flags  = UCT_NPRDMA_KEY_FLAG_ON_DEMAND |
-                   (odp->whole_pages ? UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES : 0);
+    rkey->flags  = UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
 }
 
 

@@ -60,8 +60,6 @@ typedef struct uct_nprdma_odp_part {
 typedef struct uct_nprdma_odp {
     const uct_nprdma_device_t *dev;
     unsigned                  shift;       /* log2 of the size of a part */
-    int                       whole_pages; /* Transfers are right only if each
-                                            * packet begins at a page */
     double                    reg_cost;    /* Seconds that a registration and
                                             * its end took */
     uct_nprdma_odp_mrs_t      implicit;    /* The whole address space; both or
@@ -133,12 +131,10 @@ static inline int uct_nprdma_odp_is_exported(const uct_nprdma_odp_mrs_t *mrs)
 /**
  * Fill the fields of a key that depend on the memory regions.
  *
- * @param [in]    odp   On-demand paging of the MD.
  * @param [in]    mrs   Exported regions.
  * @param [inout] rkey  r_rkey, w_rkey and flags are set.
  */
-void uct_nprdma_odp_fill_key(const uct_nprdma_odp_t *odp,
-                             const uct_nprdma_odp_mrs_t *mrs,
+void uct_nprdma_odp_fill_key(const uct_nprdma_odp_mrs_t *mrs,
                              uct_nprdma_rkey_t *rkey);
 
 

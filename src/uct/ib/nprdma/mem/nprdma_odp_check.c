@@ -57,7 +57,6 @@ typedef struct uct_nprdma_odp_check {
     uct_nprdma_device_t  *dev;
     uct_nprdma_odp_t     *odp;
     uint8_t              port_num;
-    uint8_t              mtu;        /* enum ibv_mtu */
     struct ibv_cq        *cq;
     struct ibv_qp        *qps[2];    /* Requester, responder */
     uct_nprdma_odp_mrs_t mrs;        /* Of the memory, with remote rights */
@@ -90,7 +89,6 @@ static int uct_nprdma_odp_check_connect(uct_nprdma_odp_check_t *check)
         return 0;
     }
 
-    check->mtu = addr.dev.mtu;
     for (i = 0; i < 2; ++i) {
         addr.qpn = check->qps[1 - i]->qp_num;
         if (uct_nprdma_qp_connect(check->dev, check->port_num, check->qps[i],
@@ -370,23 +368,7 @@ static const char *uct_nprdma_odp_check_run(uct_nprdma_odp_check_t *check)
         return why;
     }
 
-    why = uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_bytes);
-    if (why == NULL) {
-        return NULL;
-    }
-
-    /* soft-RoCE of Linux 7.2 stores each packet at the beginning of a page,
-     * whatever its address */
-    if ((check->mtu < IBV_MTU_4096) ||
-        (uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_pages) !=
-         NULL)) {
-        return why;
-    }
-
-    check->odp->whole_pages = 1;
-    ucs_diag("%s: %s, except in whole pages: other data is copied",
-             check->dev->name, why);
-    return NULL;
+    return uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_bytes);
 }
 
 

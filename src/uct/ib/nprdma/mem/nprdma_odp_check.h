@@ -16,8 +16,7 @@
  * each twice, with all pages taken away in between.
  *
  * @param [in]    dev  Open device.
- * @param [inout] odp  whole_pages and reg_cost are set. Its local regions are
- *                     used.
+ * @param [inout] odp  reg_cost is set. Its local regions are used.
  *
  * @return NULL, or the reason in words why the device must not be used; a
  *         constant. The details are logged for debugging.

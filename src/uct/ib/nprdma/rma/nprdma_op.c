@@ -868,7 +868,7 @@ static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface,
 {
     return is_get && (iovcnt == 1) &&
            (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
-           uct_nprdma_op_can_get(iface, ep, rkey, remote_addr,
+           uct_nprdma_op_can_get(iface, rkey, remote_addr,
                                  uct_iov_get_length(iov));
 }
 

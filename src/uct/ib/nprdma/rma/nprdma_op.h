@@ -70,25 +70,6 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
 /**
  * @param [in] iface    Interface.
- * @param [in] ep       Endpoint.
- * @param [in] address  First byte of a transfer.
- *
- * @return Nonzero if each packet of the transfer begins at a page.
- */
-static inline int uct_nprdma_op_is_whole_pages(uct_nprdma_rma_iface_t *iface,
-                                               const uct_nprdma_rma_ep_t *ep,
-                                               uint64_t address)
-{
-    /* The path MTU is the smaller one, see uct_nprdma_qp_connect() */
-    return ((address % NPRDMA_PAGE_SIZE) == 0) &&
-           (iface->net.dev_addr.mtu >= IBV_MTU_4096) &&
-           (ep->net.dev_addr.mtu >= IBV_MTU_4096);
-}
-
-
-/**
- * @param [in] iface    Interface.
- * @param [in] ep       Endpoint.
  * @param [in] rkey     Key.
  * @param [in] address  First byte at the target.
  * @param [in] length   Length in bytes.
@@ -96,15 +77,12 @@ static inline int uct_nprdma_op_is_whole_pages(uct_nprdma_rma_iface_t *iface,
  * @return Nonzero if the NIC can get from a range to a slot.
  */
 static inline int uct_nprdma_op_can_get(uct_nprdma_rma_iface_t *iface,
-                                        const uct_nprdma_rma_ep_t *ep,
                                         const uct_nprdma_rkey_t *rkey,
                                         uint64_t address, size_t length)
 {
     return (rkey->r_rkey != 0) &&
            uct_nprdma_mem_has_zcopy(uct_nprdma_rma_md(iface)) &&
-           uct_nprdma_key_covers(rkey, address, length) &&
-           (ucs_likely(!(rkey->flags & UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES)) ||
-            uct_nprdma_op_is_whole_pages(iface, ep, address));
+           uct_nprdma_key_covers(rkey, address, length);
 }
 
 

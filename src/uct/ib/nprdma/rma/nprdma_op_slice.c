@@ -896,17 +896,16 @@ void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
 }
 
 /*
- * Find the local key of a slice, and check whether a device that needs whole
- * pages can execute it. On-demand paging only; other memory has its key.
+ * Find the local key of a slice. With on-demand paging only; other memory has
+ * its key.
  *
  * @return Zero if software has to copy the slice.
  */
 static int uct_nprdma_op_find_lkey(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_op_slice_t *slice)
 {
-    const uct_nprdma_rma_ep_t *ep = slice->op->rma->ep;
-    uct_nprdma_mem_md_t *md       = uct_nprdma_rma_md(iface);
-    uintptr_t buffer              = (uintptr_t)slice->buffer;
+    uct_nprdma_mem_md_t *md = uct_nprdma_rma_md(iface);
+    uintptr_t buffer        = (uintptr_t)slice->buffer;
 
     slice->lkey = slice->piece->lkey;
     if (slice->piece->is_on_demand) {
@@ -917,15 +916,9 @@ static int uct_nprdma_op_find_lkey(uct_nprdma_rma_iface_t *iface,
                                      UCS_ERR_EXCEEDS_LIMIT);
             return 0;
         }
-
-        if (md->odp->whole_pages &&
-            !uct_nprdma_op_is_whole_pages(iface, ep, buffer)) {
-            return 0;
-        }
     }
 
-    return !(slice->op->rkey.flags & UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES) ||
-           uct_nprdma_op_is_whole_pages(iface, ep, slice->address);
+    return 1;
 }
 
 void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,

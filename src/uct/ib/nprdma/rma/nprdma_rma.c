@@ -430,7 +430,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
         return UCS_OK; /* Not even the key has to be valid */
     }
 
-    by_nic = uct_nprdma_op_can_get(iface, ep, uct_nprdma_rkey(rkey),
+    by_nic = uct_nprdma_op_can_get(iface, uct_nprdma_rkey(rkey),
                                    remote_addr, length);
     status = uct_nprdma_rma_begin(iface, ep,
                                   by_nic ? UCT_NPRDMA_EP_BLOCK_OPS :

@@ -53,7 +53,6 @@ uct_nprdma_key_region_is_valid(const uct_nprdma_packed_rkey_t *packed)
                (packed->region_address <= packed->address) &&
                ((packed->region_address % NPRDMA_PAGE_SIZE) == 0);
     case UCT_NPRDMA_KEY_FLAG_ON_DEMAND:
-    case UCT_NPRDMA_KEY_FLAG_ON_DEMAND | UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES:
         return has_rkey && uct_nprdma_key_has_no_states(packed);
     default:
         return 0;

@@ -59,13 +59,10 @@ typedef struct uct_nprdma_packed_rkey {
  */
 enum {
     /* By windows of a region: the initiator verifies that pages were there */
-    UCT_NPRDMA_KEY_FLAG_REGION      = 1 << 0,
+    UCT_NPRDMA_KEY_FLAG_REGION    = 1 << 0,
     /* By on-demand paging: the device waits for absent pages, and reports those
      * that cannot be had. There are no states and no signature. */
-    UCT_NPRDMA_KEY_FLAG_ON_DEMAND   = 1 << 1,
-    /* With ON_DEMAND: the device is right only if each packet begins at a page
-     * of the memory */
-    UCT_NPRDMA_KEY_FLAG_WHOLE_PAGES = 1 << 2
+    UCT_NPRDMA_KEY_FLAG_ON_DEMAND = 1 << 1
 };
 
 
