@@ -3,8 +3,6 @@
 #ifndef NPRDMA_FUZZ_H_
 #define NPRDMA_FUZZ_H_
 
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
-
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -81,23 +79,6 @@ static inline void *fuzz_copy(const uint8_t *data, size_t size)
         memcpy(copy, data, size);
     }
     return copy;
-}
-
-
-/* Dumps a packet to a buffer of some size. The text must be terminated within
- * it. */
-static inline void
-fuzz_dump(const uct_nprdma_dump_format_t *format, const void *packet,
-          size_t length)
-{
-    size_t max = (length > 0) ? 2u * *(const uint8_t*)packet :
-                                UCT_NPRDMA_DUMP_MAX;
-    char *text = malloc((max > 0) ? max : 1);
-
-    FUZZ_CHECK(text != NULL);
-    FUZZ_CHECK(uct_nprdma_dump(format, text, max, packet, length) == text);
-    FUZZ_CHECK((max == 0) || (memchr(text, '\0', max) != NULL));
-    free(text);
 }
 
 #endif

@@ -2,7 +2,7 @@
 
 /* Active messages as they come from the wire. */
 
-#include "fuzz.h"
+#include "fuzz_dump.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 

@@ -6,7 +6,7 @@
  * the parsers must withstand any bytes.
  */
 
-#include "fuzz.h"
+#include "fuzz_dump.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 

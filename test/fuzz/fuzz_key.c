@@ -2,7 +2,7 @@
 
 /* Packed keys as they come from a peer's program. */
 
-#include "fuzz.h"
+#include "fuzz_dump.h"
 
 #include "ucm/regions/nprdma_reg.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"

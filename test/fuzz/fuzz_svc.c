@@ -6,7 +6,7 @@
  * functions check whether the access is permitted.
  */
 
-#include "fuzz.h"
+#include "fuzz_dump.h"
 
 #include "ucm/access/nprdma_access.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
