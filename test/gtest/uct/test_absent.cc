@@ -925,62 +925,6 @@ TEST_F(test_absent_file, threads_read_them)
     EXPECT_EQ(num_jobs, m_entity->counter("pagein_jobs"));
 }
 
-/* Progress reads them without threads. The service's own thread may be the one
- * that executes, so this is tried until progress was. */
-TEST_F(test_absent_file, progress_reads_them)
-{
-    buffer registered(m_entity->md(), num_pages * page, m_ptr,
-                      UCT_MD_MEM_ACCESS_REMOTE_GET);
-    uint64_t fetched = 0;
-
-    await([&]() {
-        EXPECT_TRUE(drop());
-        for (unsigned i = 0; i < num_pages; ++i) {
-            m_requester->post(fetch(registered, i));
-        }
-        fetched += num_pages;
-        m_entity->wait([&]() {
-            return m_entity->counter("served_fetches") == fetched;
-        });
-        for (unsigned i = 0; i < num_pages; ++i) {
-            expect_data(i);
-        }
-        return HasFailure() || (m_entity->counter("pagein_polled") > 0);
-    });
-    EXPECT_LE(m_entity->counter("pagein_polled"),
-              m_entity->counter("pagein_slow"));
-    EXPECT_EQ(0u, m_entity->counter("served_errors"));
-}
-
-/* Progress expects a page from a disk, but it does not come. Or the application
- * calls progress no more. A thread takes over. */
-TEST_F(test_absent, a_thread_takes_over_from_progress)
-{
-    m_requester->post(fetch(*m_absent, 0));
-    await_faults(1);
-    m_held.provide(0); /* Pages nearby seem to come from a disk now */
-    expect_data(0);
-
-    for (unsigned i = 1; i < num_pages; ++i) {
-        uint64_t num_jobs = m_entity->counter("pagein_jobs");
-
-        m_requester->post(fetch(*m_absent, i));
-        m_entity->wait([&]() {
-            return (i % 2) ? (m_held.faults().size() == 1) :
-                             (m_entity->counter("pagein_jobs") > num_jobs);
-        });
-        await_faults(1);
-        m_held.provide(i);
-        if (i % 4 < 2) {
-            m_entity->wait([&]() {
-                return m_entity->counter("served_fetches") == i + 1;
-            });
-        }
-        expect_data(i);
-    }
-    EXPECT_EQ(0u, m_entity->counter("pagein_polled"));
-}
-
 /* No thread can be started: the service brings the page in */
 PEER_FUNCTION(process_without_pagers)
 {

@@ -117,7 +117,6 @@ typedef struct uct_nprdma_stats {
     _macro(prefetch_waiting)      \
     _macro(pagein_jobs)           \
     _macro(pagein_slow)           \
-    _macro(pagein_polled)         \
     _macro(pagein_peak)           \
     _macro(pagein_threads)
 

@@ -35,38 +35,8 @@
  * comes from compressed memory, for instance */
 #define UCT_NPRDMA_PAGER_QUICK_USEC  10
 
-/* Time in microseconds after a call of uct_nprdma_pager_poll() in which threads
- * expect another one */
-#define UCT_NPRDMA_PAGER_POLLED_USEC  100
-
-/* Time in microseconds from one look of a thread at a caller that polls to the
- * next. When the caller stops, pages wait for one of them. A timer and two
- * switches take 30 us from a caller on the same CPU of a virtual machine. */
-#define UCT_NPRDMA_PAGER_WATCH_USEC  300
-
-/* Time in microseconds that the caller looks for a page until a thread waits
- * for it. A disk takes less. */
-#define UCT_NPRDMA_PAGER_POLL_MAX_USEC  2000
-
-/* Time in microseconds from one read or look of the caller to the next, in
- * which requests are executed. After a longer one a disk of a virtual machine
- * is idle, and then to start a read takes three times as long. */
-#define UCT_NPRDMA_PAGER_POLL_USEC  4
-
-/* Time in microseconds in which no read is started: pages that take less may be
- * in memory */
-#define UCT_NPRDMA_PAGER_STARTED_USEC  2
-
-/* Reads that the caller keeps on their way before it looks for a page: a disk
- * without any becomes idle */
-#define UCT_NPRDMA_PAGER_POLL_DEPTH  16
-
-/* Most reads of the caller from one look to the next, if the disk has as many
- * as that */
-#define UCT_NPRDMA_PAGER_POLL_READS  4
-
-/* Most jobs that a thread reads ahead at once, and whose reads the caller
- * starts: to start more of them could wait for the disk */
+/* Most jobs that a thread reads ahead at once: to start more of them could wait
+ * for the disk */
 #define UCT_NPRDMA_PAGER_AHEAD  32
 
 /* Time in seconds that destroy waits for pages */
@@ -104,12 +74,6 @@ struct uct_nprdma_pager {
     unsigned                 num_waiting;
     unsigned                 num_new;     /* Waiting jobs that are not read
                                            * ahead yet */
-    unsigned                 num_unknown; /* Waiting jobs whose pages may not
-                                           * be on a disk */
-    ucs_time_t               polled;      /* Last call of poll */
-    ucs_time_t               next_poll;   /* When it does something again; of
-                                           * the caller */
-    unsigned                 num_reads;   /* Of poll, since it last looked */
     unsigned                 num_idle;    /* Threads that wait for a job */
     unsigned                 num_watches; /* Those of them that take the next
                                            * job if the others do not */
@@ -157,15 +121,12 @@ static void uct_nprdma_pager_list_remove(uct_nprdma_pager_list_t *list,
 static void uct_nprdma_pager_wait_add(uct_nprdma_pager_t *pager,
                                       uct_nprdma_pager_job_t *job)
 {
-    job->reader    = NULL;
-    job->read_time = ucs_get_time();
-    job->is_quick  = 0;
-    job->is_slow   = 0;
-    job->was_ready = 0;
+    job->reader   = NULL;
+    job->is_quick = 0;
+    job->is_slow  = 0;
     uct_nprdma_pager_list_add(&pager->waiting, job);
     ++pager->num_waiting;
     ++pager->num_new;
-    pager->num_unknown += !job->is_on_disk;
 }
 
 /* Remove a job from those that wait; place as for list_remove */
@@ -176,8 +137,7 @@ static void uct_nprdma_pager_wait_remove(uct_nprdma_pager_t *pager,
 
     uct_nprdma_pager_list_remove(&pager->waiting, place);
     --pager->num_waiting;
-    pager->num_new     -= (job->reader == NULL);
-    pager->num_unknown -= !job->is_on_disk;
+    pager->num_new -= (job->reader == NULL);
 }
 
 static void uct_nprdma_pager_free(uct_nprdma_pager_t *pager)
@@ -206,8 +166,7 @@ static void uct_nprdma_pager_run(uct_nprdma_pager_job_t *job)
     const size_t step   = UCT_NPRDMA_PAGER_STEP / NPRDMA_PAGE_SIZE;
     ucs_time_t deadline = ucs_get_time() +
                           ucs_time_from_usec(UCT_NPRDMA_PAGER_USEC);
-    int was_read        = !job->is_quick && !job->was_ready &&
-                          uct_nprdma_pager_was_read(job);
+    int was_read        = !job->is_quick && uct_nprdma_pager_was_read(job);
     long num_waits      = was_read ? 0 : nprdma_pagein_num_waits();
     uint64_t calls      = 0;
     size_t count, done;
@@ -230,11 +189,6 @@ static void uct_nprdma_pager_read(uct_nprdma_pager_job_t *job)
 {
     ucs_time_t deadline = ucs_get_time() +
                           ucs_time_from_usec(UCT_NPRDMA_PAGER_QUICK_USEC);
-
-    job->was_ready = !job->is_absent && uct_nprdma_pager_was_read(job);
-    if (job->was_ready) {
-        return;
-    }
 
     nprdma_pagein_read_ahead(job->address, job->count);
     job->is_quick = (ucs_get_time() < deadline) &&
@@ -270,9 +224,8 @@ static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
     pthread_mutex_lock(&pager->lock);
     for (job = pager->waiting.first; job != NULL; job = job->next) {
         if (job->reader == copies) {
-            job->reader    = pager;
-            job->is_quick  = copies[job->index].is_quick;
-            job->was_ready = copies[job->index].was_ready;
+            job->reader   = pager;
+            job->is_quick = copies[job->index].is_quick;
         }
     }
 }
@@ -287,31 +240,14 @@ static int uct_nprdma_pager_is_stuck(const uct_nprdma_pager_t *pager)
             (now.tv_nsec >= pager->stuck.tv_nsec));
 }
 
-static void uct_nprdma_pager_set_stuck(uct_nprdma_pager_t *pager, long usec)
+static void uct_nprdma_pager_set_stuck(uct_nprdma_pager_t *pager)
 {
     clock_gettime(CLOCK_MONOTONIC, &pager->stuck);
-    pager->stuck.tv_nsec += usec * 1000;
+    pager->stuck.tv_nsec += UCT_NPRDMA_PAGER_STUCK_USEC * 1000;
     if (pager->stuck.tv_nsec >= 1000000000) {
         pager->stuck.tv_nsec -= 1000000000;
         ++pager->stuck.tv_sec;
     }
-}
-
-/*
- * Whether threads leave the waiting jobs to the caller. It brings in pages of a
- * disk only, and waits for none. The lock is held.
- */
-static int uct_nprdma_pager_is_polled(const uct_nprdma_pager_t *pager)
-{
-    const uct_nprdma_pager_job_t *first = pager->waiting.first;
-    ucs_time_t now                      = ucs_get_time();
-
-    return (pager->num_unknown == 0) && (pager->num_running == 0) &&
-           (now < (pager->polled +
-                   ucs_time_from_usec(UCT_NPRDMA_PAGER_POLLED_USEC))) &&
-           ((first == NULL) || (first->reader == NULL) ||
-            (now < (first->read_time +
-                    ucs_time_from_usec(UCT_NPRDMA_PAGER_POLL_MAX_USEC))));
 }
 
 static void *uct_nprdma_pager_thread(void *arg);
@@ -368,7 +304,7 @@ static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
 
     uct_nprdma_pager_wait_remove(pager, &pager->waiting.first);
     ++pager->num_running;
-    uct_nprdma_pager_set_stuck(pager, UCT_NPRDMA_PAGER_STUCK_USEC);
+    uct_nprdma_pager_set_stuck(pager);
     pager->stats.peak = ucs_max(pager->stats.peak, pager->num_running);
     if ((pager->num_waiting > 0) && (pager->num_watches == 0)) {
         uct_nprdma_pager_unlock_and_wake(pager);
@@ -418,15 +354,10 @@ static void *uct_nprdma_pager_thread(void *arg)
 
     pthread_mutex_lock(&pager->lock);
     while (!pager->stop) {
-        /* One thread is enough to watch the caller */
-        if ((pager->num_waiting == 0) ||
-            ((pager->num_watches > 0) && uct_nprdma_pager_is_polled(pager))) {
+        if (pager->num_waiting == 0) {
             ++pager->num_idle;
             pthread_cond_wait(&pager->work, &pager->lock);
             --pager->num_idle;
-        } else if (uct_nprdma_pager_is_polled(pager)) {
-            uct_nprdma_pager_set_stuck(pager, UCT_NPRDMA_PAGER_WATCH_USEC);
-            uct_nprdma_pager_watch(pager);
         } else if (pager->num_new > 0) {
             uct_nprdma_pager_read_ahead(pager);
         } else if ((pager->num_running == 0) ||
@@ -469,129 +400,26 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
     return is_submitted;
 }
 
-void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager, int is_poll)
+void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager)
 {
     pthread_mutex_lock(&pager->lock);
-    if (is_poll) {
-        pager->polled = ucs_get_time();
-    }
 
     /* The disk reads a single page while a thread wakes. For more of them the
      * caller has no time, because other peers wait for it. */
     if ((pager->num_new == 1) && (pager->num_waiting == 1) &&
-        (pager->num_running == 0) && !uct_nprdma_pager_is_polled(pager)) {
+        (pager->num_running == 0)) {
         uct_nprdma_pager_read_ahead(pager);
     }
 
     /* A thread that waits for a page takes the next job then, and another one
-     * watches it. One also watches the caller. */
+     * watches it */
     if ((pager->num_waiting > 0) &&
-        ((pager->num_watches == 0) ||
-         (((pager->num_new > 0) || (pager->num_running == 0)) &&
-          !uct_nprdma_pager_is_polled(pager)))) {
+        ((pager->num_watches == 0) || (pager->num_new > 0) ||
+         (pager->num_running == 0))) {
         uct_nprdma_pager_unlock_and_wake(pager);
     } else {
         pthread_mutex_unlock(&pager->lock);
     }
-}
-
-/* A job is done because its pages are in memory. The lock is held. */
-static void uct_nprdma_pager_poll_done(uct_nprdma_pager_t *pager,
-                                       uct_nprdma_pager_job_t **place)
-{
-    uct_nprdma_pager_job_t *job = *place;
-
-    uct_nprdma_pager_wait_remove(pager, place);
-    job->done          = job->count;
-    pager->stats.slow += job->is_slow;
-    ++pager->stats.polled;
-    uct_nprdma_pager_list_add(&pager->done, job);
-}
-
-/*
- * Start to read the first job that is not read ahead. The lock is held. The
- * system calls wait for no page.
- *
- * @return Nonzero if its pages are in memory.
- */
-static int uct_nprdma_pager_poll_read(uct_nprdma_pager_t *pager, ucs_time_t now)
-{
-    uct_nprdma_pager_job_t **place = &pager->waiting.first;
-    uct_nprdma_pager_job_t *job;
-    ucs_time_t end;
-
-    while ((*place)->reader != NULL) {
-        place = &(*place)->next;
-    }
-
-    job = *place;
-    --pager->num_new;
-    ++pager->num_reads;
-    job->reader    = pager;
-    job->read_time = now;
-    nprdma_pagein_read_ahead(job->address, job->count);
-    end = ucs_get_time();
-    if (((end - now) < ucs_time_from_usec(UCT_NPRDMA_PAGER_STARTED_USEC)) &&
-        uct_nprdma_pager_was_read(job)) {
-        job->was_ready = 1;
-        uct_nprdma_pager_poll_done(pager, place);
-        return 1;
-    }
-
-    pager->next_poll = end + ucs_time_from_usec(UCT_NPRDMA_PAGER_POLL_USEC);
-    return 0;
-}
-
-/*
- * Look for the pages of the oldest job. The lock is held. Only of one, because
- * its request is executed before the next read is started.
- *
- * @return Nonzero if they have come.
- */
-static int uct_nprdma_pager_poll_look(uct_nprdma_pager_t *pager)
-{
-    uct_nprdma_pager_job_t *job = pager->waiting.first;
-    int is_done                 = (job->reader != NULL) &&
-                                  uct_nprdma_pager_was_read(job);
-
-    pager->num_reads = 0;
-    if (is_done) {
-        job->is_slow = 1;
-        uct_nprdma_pager_poll_done(pager, &pager->waiting.first);
-    }
-    pager->next_poll = ucs_get_time() +
-                       ucs_time_from_usec(UCT_NPRDMA_PAGER_POLL_USEC);
-    return is_done;
-}
-
-/* Whether the caller starts another read. The lock is held. */
-static int uct_nprdma_pager_poll_may_read(const uct_nprdma_pager_t *pager)
-{
-    unsigned num_started = pager->num_waiting - pager->num_new;
-
-    return (pager->num_new > 0) && (num_started < UCT_NPRDMA_PAGER_AHEAD) &&
-           ((num_started < UCT_NPRDMA_PAGER_POLL_DEPTH) ||
-            (pager->num_reads < UCT_NPRDMA_PAGER_POLL_READS));
-}
-
-int uct_nprdma_pager_poll(uct_nprdma_pager_t *pager)
-{
-    ucs_time_t now = ucs_get_time();
-    int is_done    = 0;
-
-    if ((now < pager->next_poll) ||
-        (pthread_mutex_trylock(&pager->lock) != 0)) {
-        return 0;
-    }
-
-    pager->polled = now;
-    if ((pager->num_waiting > 0) && uct_nprdma_pager_is_polled(pager)) {
-        is_done = uct_nprdma_pager_poll_may_read(pager) ?
-                  uct_nprdma_pager_poll_read(pager, now) :
-                  uct_nprdma_pager_poll_look(pager);
-    }
-    pthread_mutex_unlock(&pager->lock);
-    return is_done;
 }
 
 int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
@@ -714,7 +542,6 @@ void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager)
     pager->stop        = 1;
     pager->num_waiting = 0;
     pager->num_new     = 0;
-    pager->num_unknown = 0;
     uct_nprdma_pager_list_init(&pager->waiting);
     pthread_cond_broadcast(&pager->work);
     uct_nprdma_pager_wait(pager);

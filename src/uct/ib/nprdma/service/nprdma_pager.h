@@ -21,12 +21,6 @@
  * read ahead or a page never comes, further threads take the next jobs.
  * So a page of a file system or of a userfaultfd that never answers holds one
  * thread, not the others.
- *
- * A caller that polls anyway brings in pages of a disk without threads: it
- * starts one read at a time, and looks whether pages have come. Where all CPUs
- * poll, two switches of threads would cost more than the rest of a page-in. A
- * thread takes over when the caller does not poll any more, or a page does not
- * come.
  */
 
 /* Most bytes of a job, and bytes between two looks at the clock */
@@ -42,23 +36,17 @@ typedef struct uct_nprdma_pager_job {
     uint64_t                    address;  /* First byte, page aligned */
     size_t                      count;    /* Pages of 4 KiB, not zero */
     int                         is_write; /* So that a write does not fault */
-    int                         is_on_disk; /* Pages nearby had to be read */
-    int                         is_absent; /* Found absent; else a page may be
-                                            * in memory */
 
     /* Results */
     size_t                      done;     /* Pages that are in memory; the next
                                            * one cannot be brought in, or was
                                            * left for lack of time */
     int                         is_slow;  /* A page had to be waited for */
-    int                         was_ready; /* All were in memory */
 
     /* Of the pager */
     const void                  *reader;  /* The call that reads it ahead, or
                                            * the pager: it was read ahead; or
                                            * NULL */
-    ucs_time_t                  read_time; /* When it was submitted, or the
-                                           * caller read it ahead */
     unsigned                    index;    /* Of the job, for the reader */
     int                         is_quick; /* That took no time */
 
@@ -71,7 +59,6 @@ typedef struct uct_nprdma_pager_job {
 typedef struct uct_nprdma_pager_stats {
     uint64_t jobs;    /* Submitted */
     uint64_t slow;    /* In which a page had to be waited for */
-    uint64_t polled;  /* That the caller did, without a thread */
     uint64_t peak;    /* Most jobs that were executed at the same time */
     uint64_t threads; /* That were started */
 } uct_nprdma_pager_stats_t;
@@ -84,8 +71,7 @@ typedef struct uct_nprdma_pager_stats {
  * @param [in]  name         Of the memory domain, for messages; valid until the
  *                           pager is destroyed.
  * @param [in]  notify       Called in a thread of the pager after each job,
- *                           without a lock. SIGSEGV and SIGBUS are not blocked
- *                           in it, so it may access application memory.
+ *                           without a lock.
  * @param [in]  arg          Its argument.
  * @param [out] pager_p      The pager, to be destroyed with
  *                           uct_nprdma_pager_destroy().
@@ -130,23 +116,9 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
  * starts the read of a single one, and wakes a thread. Starts a thread if all
  * are busy and the maximum is not reached.
  *
- * @param [in] pager    Pager.
- * @param [in] is_poll  The caller will call uct_nprdma_pager_poll().
+ * @param [in] pager  Pager.
  */
-void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager, int is_poll);
-
-
-/**
- * Start the read of a job whose pages are on a disk, or look whether pages have
- * come. Does nothing if that was done a moment ago, or if threads are busy. So
- * requests of other peers hardly wait for it. Waits for no page. One thread at
- * a time calls it.
- *
- * @param [in] pager  Pager, with a submitted job.
- *
- * @return Nonzero if pages have come: uct_nprdma_pager_take_done() has more.
- */
-int uct_nprdma_pager_poll(uct_nprdma_pager_t *pager);
+void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
 
 
 /**

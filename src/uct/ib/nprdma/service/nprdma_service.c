@@ -72,14 +72,6 @@
 /* Shortest FETCH in bytes whose time is measured. It is negligible there */
 #define UCT_NPRDMA_SERVICE_TIMED        1024
 
-/* Time in microseconds that a thread that has brought pages in waits for the
- * thread that executes requests: longer than a poll of progress that finds
- * none */
-#define UCT_NPRDMA_SERVICE_NOTIFY_USEC  2
-
-/* Tries of the thread without a sleep while such a thread executes */
-#define UCT_NPRDMA_SERVICE_YIELDS       64
-
 /* Time between tries of the thread while progress executes requests */
 #define UCT_NPRDMA_SERVICE_RETRY_NS     20000
 
@@ -194,8 +186,6 @@ struct uct_nprdma_service {
     atomic_uint               num_executed; /* Executed requests, in any
                                              * thread */
     atomic_int                pages_came;   /* For a parked request */
-    atomic_int                by_pager;     /* A thread that has brought a page
-                                             * in executes */
     atomic_int                stop;
     int                       wakeup_fd;
     pthread_t                 thread;
@@ -785,8 +775,7 @@ static int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
     const uct_nprdma_svc_parked_t *parked;
 
     if (service->parking != NULL) {
-        uct_nprdma_svc_parking_need(service->parking, request,
-                                    !service->by_thread, &need);
+        uct_nprdma_svc_parking_need(service->parking, request, &need);
     }
 
     /* Mostly the answer to a probe is there before a place to park is needed */
@@ -1181,7 +1170,7 @@ uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
 
     uct_nprdma_service_refill(service, first, service->next_wc);
     if (service->parking != NULL) {
-        uct_nprdma_svc_parking_kick(service->parking, !service->by_thread);
+        uct_nprdma_svc_parking_kick(service->parking);
     }
     return service->next_wc - first;
 }
@@ -1253,12 +1242,6 @@ unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
     service->by_thread = 0;
     count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
                                    &blocked);
-    /* Requests that have arrived do not wait for a disk. If there are always
-     * some, threads take over. */
-    if ((count == 0) && (service->parking != NULL) &&
-        uct_nprdma_svc_parking_poll(service->parking)) {
-        atomic_store_explicit(&service->pages_came, 1, memory_order_relaxed);
-    }
     uct_nprdma_service_end(service);
     return count;
 }
@@ -1313,55 +1296,25 @@ uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
     (void)ret;
 }
 
-/*
- * Pages for a parked request have come; in a thread that brings them in. This
- * thread executes the request, because a switch to the service's own thread
- * takes as long as a request. That one is woken if another thread executes, or
- * if something is left.
- */
+/* Pages for a parked request have come; in a thread that brings them in.
+ * Progress or the service's thread executes the request. */
 static void uct_nprdma_service_notify(void *arg)
 {
     uct_nprdma_service_t *service = arg;
-    ucs_time_t deadline           = ucs_get_time() + ucs_time_from_usec(
-                                            UCT_NPRDMA_SERVICE_NOTIFY_USEC);
-    int is_left                   = !atomic_exchange(&service->pages_came, 1);
 
-    do {
-        if (uct_nprdma_service_try_begin(service)) {
-            service->by_thread = 1;
-            service->by_pager  = 1;
-            uct_nprdma_service_ran(service,
-                                   uct_nprdma_service_resume_some(service));
-            is_left = !ucs_list_is_empty(&service->resuming) ||
-                      service->attention || (service->num_probes > 0);
-            service->by_pager  = 0;
-            uct_nprdma_service_end(service);
-            break;
-        }
-    } while (ucs_get_time() < deadline);
-
-    if (is_left) {
+    if (!atomic_exchange(&service->pages_came, 1)) {
         uct_nprdma_service_thread_wakeup(service);
     }
 }
 
-/*
- * Wait until no other thread executes. Progress executes a few requests at a
- * time, and while it does the thread is not needed. A thread that has brought a
- * page in executes a few and then no more, so the thread is needed at once.
- */
+/* Wait until no other thread executes. Progress executes a few requests at a
+ * time, and while it does the thread is not needed. */
 static void uct_nprdma_service_begin(uct_nprdma_service_t *service)
 {
     struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
-    unsigned yields          = 0;
 
     while (!uct_nprdma_service_try_begin(service)) {
-        if (service->by_pager && (yields < UCT_NPRDMA_SERVICE_YIELDS)) {
-            ++yields;
-            sched_yield();
-        } else {
-            nanosleep(&interval, NULL);
-        }
+        nanosleep(&interval, NULL);
     }
     service->by_thread = 1;
 }

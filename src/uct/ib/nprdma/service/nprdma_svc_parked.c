@@ -59,7 +59,6 @@ struct uct_nprdma_svc_parking {
     unsigned                num_used;   /* Elements that were used once */
     unsigned                num_parked; /* Elements in use */
     unsigned                num_slots;  /* Slots in use */
-    unsigned                num_waiting; /* Elements that wait for pages */
     int                     is_kick_due;
     uct_nprdma_svc_hint_t   hints[UCT_NPRDMA_SVC_HINTS];
     uct_nprdma_svc_parked_t parked[UCT_NPRDMA_SVC_MAX_PARKED];
@@ -158,7 +157,7 @@ static uint32_t uct_nprdma_svc_bytes(const uct_nprdma_svc_request_t *request,
 
 void uct_nprdma_svc_parking_need(uct_nprdma_svc_parking_t *parking,
                                  const uct_nprdma_svc_request_t *request,
-                                 int is_poll, uct_nprdma_svc_need_t *need)
+                                 uct_nprdma_svc_need_t *need)
 {
     int is_repair = uct_nprdma_svc_is_repair(request);
     uct_nprdma_svc_hint_kind_t kind;
@@ -182,21 +181,16 @@ void uct_nprdma_svc_parking_need(uct_nprdma_svc_parking_t *parking,
     need->pages.address = request->address & ~(NPRDMA_PAGE_SIZE - 1);
     count = ucs_min(nprdma_region_num_pages(request->address, request->length),
                     (size_t)NPRDMA_PAGEIN_PROBE_MAX);
-    need->pages.is_on_disk = (kind == UCT_NPRDMA_SVC_HINT_SLOW);
-    need->pages.is_absent  = !is_poll || !need->pages.is_on_disk ||
-                             (request->type != UCT_NPRDMA_SVC_FETCH);
-    if (need->pages.is_absent) {
-        ready = nprdma_pagein_in_memory(need->pages.address, count);
-        if (ready == count) {
-            uct_nprdma_svc_hint_ready(parking, request->address);
-        }
+    ready = nprdma_pagein_in_memory(need->pages.address, count);
+    if (ready == count) {
+        uct_nprdma_svc_hint_ready(parking, request->address);
+    }
 
-        /* The initiator asks again for the rest of a POPULATE */
-        need->limit = uct_nprdma_svc_bytes(request, ready);
-        if ((ready == count) || ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
-                                 (need->limit >= UCT_NPRDMA_POPULATE_STEP))) {
-            return;
-        }
+    /* The initiator asks again for the rest of a POPULATE */
+    need->limit = uct_nprdma_svc_bytes(request, ready);
+    if ((ready == count) || ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
+                             (need->limit >= UCT_NPRDMA_POPULATE_STEP))) {
+        return;
     }
 
     need->pages.count    = count;
@@ -261,24 +255,17 @@ uct_nprdma_svc_parking_add(uct_nprdma_svc_parking_t *parking,
         parked->limit = UINT32_MAX; /* The service takes the faults */
     }
     parking->is_kick_due |= parked->is_waiting;
-    parking->num_waiting += parked->is_waiting;
     ucs_queue_push(&queue->queue, &parked->queue);
     ++queue->count;
     return parked;
 }
 
-void uct_nprdma_svc_parking_kick(uct_nprdma_svc_parking_t *parking,
-                                 int is_poll)
+void uct_nprdma_svc_parking_kick(uct_nprdma_svc_parking_t *parking)
 {
     if (parking->is_kick_due) {
         parking->is_kick_due = 0;
-        uct_nprdma_pager_kick(parking->pager, is_poll);
+        uct_nprdma_pager_kick(parking->pager);
     }
-}
-
-int uct_nprdma_svc_parking_poll(uct_nprdma_svc_parking_t *parking)
-{
-    return (parking->num_waiting > 0) && uct_nprdma_pager_poll(parking->pager);
 }
 
 uct_nprdma_svc_parked_t *
@@ -301,11 +288,8 @@ uct_nprdma_svc_parking_take(uct_nprdma_svc_parking_t *parking)
 
     /* The execution reports what cannot be brought in */
     parked->is_waiting = 0;
-    --parking->num_waiting;
     parked->limit      = (bytes == 0) ? UINT32_MAX : bytes;
-    if (parked->job.was_ready) {
-        uct_nprdma_svc_hint_ready(parking, parked->request->address);
-    } else if (parked->job.is_slow) {
+    if (parked->job.is_slow) {
         uct_nprdma_svc_hint_set(parking, parked->request->address,
                                 UCT_NPRDMA_SVC_HINT_SLOW);
     } else {
@@ -355,8 +339,7 @@ uct_nprdma_svc_parking_drop(uct_nprdma_svc_parking_t *parking,
             parked->conn = NULL;
             return NULL;
         }
-        --parking->num_waiting;
-    }
+        }
 
     return uct_nprdma_svc_parking_release(parking, parked);
 }
@@ -389,7 +372,6 @@ void uct_nprdma_svc_parking_query(uct_nprdma_svc_parking_t *parking,
     }
     stats->pagein_jobs    = pager.jobs;
     stats->pagein_slow    = pager.slow;
-    stats->pagein_polled  = pager.polled;
     stats->pagein_peak    = pager.peak;
     stats->pagein_threads = pager.threads;
 }

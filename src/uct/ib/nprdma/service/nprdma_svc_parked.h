@@ -95,14 +95,11 @@ void uct_nprdma_svc_parking_destroy(uct_nprdma_svc_parking_t *parking);
  *
  * @param [in]  parking  Parking.
  * @param [in]  request  Valid request.
- * @param [in]  is_poll  The caller will call uct_nprdma_svc_parking_poll(),
- *                       which makes the system call for requests whose pages
- *                       have probably to be read.
  * @param [out] need     Filled.
  */
 void uct_nprdma_svc_parking_need(uct_nprdma_svc_parking_t *parking,
                                  const uct_nprdma_svc_request_t *request,
-                                 int is_poll, uct_nprdma_svc_need_t *need);
+                                 uct_nprdma_svc_need_t *need);
 
 
 /**
@@ -132,21 +129,8 @@ uct_nprdma_svc_parking_add(uct_nprdma_svc_parking_t *parking,
  * Let threads begin with the requests that were parked since the last call.
  *
  * @param [in] parking  Parking.
- * @param [in] is_poll  The caller will call uct_nprdma_svc_parking_poll().
  */
-void uct_nprdma_svc_parking_kick(uct_nprdma_svc_parking_t *parking,
-                                 int is_poll);
-
-
-/**
- * Bring pages in without threads, see uct_nprdma_pager_poll(). Costs nothing
- * while no request waits.
- *
- * @param [in] parking  Parking.
- *
- * @return Nonzero if uct_nprdma_svc_parking_take() returns a request.
- */
-int uct_nprdma_svc_parking_poll(uct_nprdma_svc_parking_t *parking);
+void uct_nprdma_svc_parking_kick(uct_nprdma_svc_parking_t *parking);
 
 
 /**
