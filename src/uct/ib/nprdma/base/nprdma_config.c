@@ -163,7 +163,7 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "Keep up to this much of the memory that the program unmaps, and give it\n"
      "to its next mappings of the same size, which have no page faults then.\n"
      "It is inaccessible meanwhile, and the kernel takes it when memory is\n"
-     "short.",
+     "short. Needs REVOKE=strict.",
      ucs_offsetof(uct_nprdma_md_config_t, mem.lazy_unmap),
      UCS_CONFIG_TYPE_MEMUNITS},
 
