@@ -3,11 +3,11 @@
 #ifndef UCT_NPRDMA_SERVICE_H_
 #define UCT_NPRDMA_SERVICE_H_
 
+#include "nprdma_service_base.h"
+
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_counters.h"
 #include "uct/ib/nprdma/net/nprdma_executed.h"
-
-#include <stdatomic.h>
 
 /*
  * The target's side of internal messages, one per MD: stores, fetches, atomics
@@ -16,19 +16,16 @@
  * else uses. Either the application's own progress executes them, or a thread
  * that sleeps on the completion channel and stays idle while progress is
  * called. Requests whose pages are absent are parked meanwhile
- * (nprdma_svc_parked.h), and the threads that bring the pages in execute them
- * as well.
+ * (nprdma_svc_parked.h).
+ *
+ * nprdma_service_conn has the connections, nprdma_service_recv the receives,
+ * nprdma_service_execute the execution of one request, nprdma_service_park
+ * which one is next; nprdma_service the loop, the thread, start and end.
  *
  * A request accesses application memory only after a check against the live
  * registrations, and only through nprdma_access_xx(). No function here calls
  * the user or accesses an endpoint.
  */
-
-/* Responder's side of a connection of kind SVC */
-typedef struct uct_nprdma_service_conn uct_nprdma_service_conn_t;
-
-typedef struct uct_nprdma_service uct_nprdma_service_t;
-
 
 /**
  * Create the service of an MD. Nothing is pinned and no thread is started
@@ -144,13 +141,6 @@ void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
  */
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
-
-
-/* The part of a service that progress reads; first member of
- * uct_nprdma_service_t */
-typedef struct uct_nprdma_service_base {
-    atomic_uint num_conns;
-} uct_nprdma_service_base_t;
 
 
 /**

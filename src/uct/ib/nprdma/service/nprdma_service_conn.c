@@ -1,0 +1,240 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifdef HAVE_CONFIG_H
+#  include "config.h"
+#endif
+
+#include "nprdma_service_conn.h"
+#include "nprdma_svc_exec.h"
+
+#include "uct/ib/nprdma/compat/nprdma_log.h"
+#include "uct/ib/nprdma/net/nprdma_qp.h"
+#include "uct/ib/nprdma/wire/nprdma_dump.h"
+
+#include <ucs/debug/log.h>
+
+#include <pthread.h>
+#include <string.h>
+
+uct_nprdma_service_conn_t *
+uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
+{
+    uct_nprdma_service_conn_t *conn = NULL;
+    khiter_t iter;
+
+    pthread_mutex_lock(&service->conns_lock);
+    iter = kh_get(uct_nprdma_service_conns, &service->conns_hash, qpn);
+    if (iter != kh_end(&service->conns_hash)) {
+        conn = kh_value(&service->conns_hash, iter);
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+    return conn;
+}
+
+/*
+ * Stop a connection. It may have completions in the receive CQ. If its queue
+ * pair is destroyed before they are polled, the slots of the SRQ that they
+ * refer to are lost. Therefore the CQ must be found empty first.
+ */
+void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
+                                  uct_nprdma_service_conn_t *conn)
+{
+    if (conn->state == UCT_NPRDMA_SERVICE_CONN_READY) {
+        uct_nprdma_qp_to_err(&service->md->super, conn->qp);
+        conn->drain        = service->num_drained;
+        conn->state        = UCT_NPRDMA_SERVICE_CONN_CLOSING;
+        service->attention = 1;
+    }
+}
+
+void uct_nprdma_service_reap(uct_nprdma_service_t *service)
+{
+    struct ibv_wc wcs[UCT_NPRDMA_SERVICE_BATCH];
+    uct_nprdma_service_conn_t *conn;
+    int i, count;
+
+    do {
+        count = ibv_poll_cq(service->send_cq, UCT_NPRDMA_SERVICE_BATCH, wcs);
+        for (i = 0; i < count; ++i) {
+            ++service->send_cq_avail;
+            if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
+                --service->num_probes;
+                service->attention |= service->probe_wanted;
+            } else if (wcs[i].wr_id != 0) {
+                uct_nprdma_bounce_put((uct_nprdma_slot_t*)wcs[i].wr_id);
+            }
+
+            conn = uct_nprdma_service_find(service, wcs[i].qp_num);
+            if (conn == NULL) {
+                continue;
+            }
+
+            --conn->outstanding;
+            if (wcs[i].wr_id == UCT_NPRDMA_SERVICE_WR_PROBE) {
+                conn->is_alive     |= (wcs[i].status == IBV_WC_SUCCESS) &&
+                                      !conn->is_probe_late;
+                conn->is_probe_late = 0;
+                conn->probing       = 0;
+            }
+
+            if (wcs[i].status != IBV_WC_SUCCESS) {
+                ucs_debug("service: send on qp 0x%x failed: work completion "
+                          "status %d", conn->qpn, wcs[i].status);
+                uct_nprdma_service_conn_stop(service, conn);
+            }
+        }
+    } while (count == UCT_NPRDMA_SERVICE_BATCH);
+}
+
+/* Check whether one more reply may be sent, with or without a slot */
+int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
+                                 const uct_nprdma_service_conn_t *conn,
+                                 int needs_slot)
+{
+    return (service->send_cq_avail > 0) &&
+           (conn->outstanding < UCT_NPRDMA_SERVICE_SQ_LEN) &&
+           (!needs_slot || (service->tx_pool.free != NULL) ||
+            uct_nprdma_bounce_grow(&service->tx_pool));
+}
+
+void uct_nprdma_service_reply(uct_nprdma_service_t *service,
+                              uct_nprdma_service_conn_t *conn, void *data,
+                              size_t length, uct_nprdma_slot_t *slot)
+{
+    struct ibv_send_wr *bad_wr;
+    struct ibv_send_wr wr = {};
+    struct ibv_sge sge;
+    int ret;
+
+    sge.addr      = (uintptr_t)data;
+    sge.length    = length;
+    sge.lkey      = (slot == NULL) ? 0 : slot->lkey;
+    wr.wr_id      = (uintptr_t)slot;
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
+    uct_nprdma_trace_packet(uct_nprdma_svc_reply_dump, data, length,
+                            "service: qp 0x%x TX:", conn->qpn);
+    ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
+    if (ret != 0) {
+        ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,
+                  strerror(ret));
+        if (slot != NULL) {
+            uct_nprdma_bounce_put(slot);
+        }
+        uct_nprdma_service_conn_stop(service, conn);
+        return;
+    }
+
+    --service->send_cq_avail;
+    ++conn->outstanding;
+}
+
+/*
+ * Probe the requester by a WRITE of zero bytes, which completes if its queue
+ * pair exists. A reply would detect the same, but without requests there are no
+ * replies. If there is no room for a probe, the send queue is full of replies,
+ * which detect it.
+ */
+void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
+                                   uct_nprdma_service_conn_t *conn)
+{
+    struct ibv_send_wr wr = {
+        .wr_id      = UCT_NPRDMA_SERVICE_WR_PROBE,
+        .opcode     = IBV_WR_RDMA_WRITE,
+        .send_flags = IBV_SEND_SIGNALED
+    };
+    struct ibv_send_wr *bad_wr;
+
+    if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->probing ||
+        !uct_nprdma_service_can_reply(service, conn, 0)) {
+        return;
+    }
+
+    if (ibv_post_send(conn->qp, &wr, &bad_wr) == 0) {
+        conn->probing = 1;
+        ++conn->outstanding;
+        ++service->num_probes;
+        --service->send_cq_avail;
+    }
+}
+
+/* The requester may have left. Only the answer to a later probe counts. */
+void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn)
+{
+    conn->is_alive      = 0;
+    conn->is_probe_late = conn->probing;
+}
+
+/*
+ * Find out whether a requester exists.
+ *
+ * @return Zero if the answer to a probe has to be awaited.
+ */
+static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
+                                         uct_nprdma_service_conn_t *conn)
+{
+    unsigned accepted;
+
+    if (service->parking == NULL) {
+        return 1; /* To wait here would delay all other peers */
+    }
+
+    do {
+        accepted = atomic_load(&service->num_accepted);
+        if (accepted != conn->seen_accepted) {
+            conn->seen_accepted = accepted;
+            uct_nprdma_service_conn_doubt(conn);
+        }
+        if (!conn->is_alive) {
+            uct_nprdma_service_conn_probe(service, conn);
+            uct_nprdma_service_reap(service);
+            if (!conn->is_alive) {
+                return 0;
+            }
+        }
+        /* The requester may have left and connected again meanwhile */
+    } while (accepted != atomic_load(&service->num_accepted));
+
+    return 1;
+}
+
+/*
+ * Whether a request may be executed now.
+ *
+ * A requester that destroys its endpoint is not heard of, and may connect again
+ * and write to the same place. What it sent before that must not be executed
+ * later. So a request that changes memory is executed only if the requester has
+ * answered a probe that was posted
+ *   - after the page came, if a request has waited for one. Those behind it may
+ *     be as old, also if they arrive later.
+ *   - after the last connection was accepted: that may be of this requester,
+ *     and then it has left. A request may have been in the CQ for long.
+ *
+ * @return Zero if the answer to a probe has to be awaited.
+ */
+int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
+                                  uct_nprdma_service_conn_t *conn,
+                                  const uct_nprdma_svc_request_t *request)
+{
+    if ((request->type != UCT_NPRDMA_SVC_STORE) &&
+        (request->type != UCT_NPRDMA_SVC_ATOMIC)) {
+        return 1;
+    }
+
+    return ucs_likely(conn->is_alive &&
+                      (conn->seen_accepted ==
+                       atomic_load(&service->num_accepted))) ||
+           uct_nprdma_service_conn_check(service, conn);
+}
+
+/* No more requests of a connection will be executed */
+void uct_nprdma_service_end_executed(uct_nprdma_service_conn_t *conn)
+{
+    if (conn->executed != NULL) {
+        uct_nprdma_executed_end(conn->executed);
+        uct_nprdma_executed_leave(conn->executed);
+        conn->executed = NULL;
+    }
+}
