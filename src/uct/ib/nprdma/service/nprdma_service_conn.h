@@ -24,7 +24,7 @@ void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
 /** Take the completions of replies and of probes. */
 void uct_nprdma_service_reap(uct_nprdma_service_t *service);
 
-/** @return Nonzero if a reply can be posted now, with a slot if it needs one. */
+/** @return Nonzero if a reply can be posted now, and has its slot. */
 int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
                                  const uct_nprdma_service_conn_t *conn,
                                  int needs_slot);
