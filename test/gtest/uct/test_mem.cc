@@ -558,9 +558,12 @@ TEST(test_mem_config, nothing_is_kept_unless_revocation_is_strict)
     complaints log;
     EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_LAZY_UNMAP", "64m"},
                                  {"NPRDMA_REVOKE", "strict"}}));
-    EXPECT_EQ(0u, log.lines().size()) << "the control";
+    size_t count = log.lines().size();
+#ifndef __SANITIZE_ADDRESS__ /* It keeps nothing either, and says so */
+    EXPECT_EQ(0u, count) << "the control";
+#endif
     EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_LAZY_UNMAP", "64m"}}));
-    ASSERT_EQ(1u, log.lines().size());
-    EXPECT_NE(std::string::npos, log.lines()[0].find("it needs "
-                                                     "UCX_NPRDMA_REVOKE"));
+    ASSERT_EQ(count + 1, log.lines().size());
+    EXPECT_NE(std::string::npos,
+              log.lines().back().find("it needs UCX_NPRDMA_REVOKE"));
 }
