@@ -7,11 +7,8 @@
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <random>
-
-#include <unistd.h>
 
 #define SVC   UCT_NPRDMA_CONN_SVC
 #define BULK  UCT_NPRDMA_CONN_BULK
@@ -187,24 +184,6 @@ TEST_F(test_bulk, has_slices_and_nothing_else)
         }
     }
     EXPECT_EQ(0u, qp_gate_count(m_ab, BULK, QP_GATE_SEND));
-}
-
-TEST_F(test_bulk, small_ones_are_not_on_it)
-{
-    unsigned reads  = qp_gate_count(m_ab, BULK, QP_GATE_READ);
-    uint64_t slices = counter("bulk_slices");
-    completion comp;
-
-    run(GET_BCOPY, other, other, 64);
-    run(GET_COPIED, other, other, 64);
-    run(GET_ZCOPY, other, other, 4096);
-    run(PUT_ZCOPY, other, other, 4096);
-    EXPECT_EQ(reads, qp_gate_count(m_ab, BULK, QP_GATE_READ));
-    EXPECT_EQ(slices, counter("bulk_slices"));
-
-    /* Control: a large one is */
-    run(GET_ZCOPY, 0, 0, large);
-    EXPECT_LT(reads, qp_gate_count(m_ab, BULK, QP_GATE_READ));
 }
 
 /* Small operations do not wait while slices wait for the NIC */
@@ -564,24 +543,6 @@ TEST_F(test_bulk_death, while_connecting)
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[m_ep]);
 }
 
-TEST_F(test_bulk_death, while_slices_are_in_flight)
-{
-    completion put, got;
-
-    connect_peer();
-    qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
-    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
-    ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got)); /* Held by the put */
-    m_peer->kill();
-    qp_gate_open();
-    m_a->wait([&]() {
-        return put.done && got.done && m_a->failed.count(m_ep);
-    });
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
-    EXPECT_NE(UCS_OK, got.status);
-    EXPECT_EQ(1u, m_a->num_errors);
-}
-
 /* The other queue pair notices it. Slices of this one are still with the
  * NIC. */
 TEST_F(test_bulk_death, is_noticed_by_another)
@@ -702,50 +663,6 @@ TEST_F(test_bulk_refused, here)
     expect_all_work(ep);
     EXPECT_EQ(eps + 1, counter("bulk_eps"));
     m_a->disconnect(ep);
-}
-
-/* It is refused while slices are on the other queue pair, with a flush, a
- * cancel or the end of the endpoint behind */
-TEST_F(test_bulk_refused, while_slices_are_in_flight)
-{
-    complaints log;
-
-    for (bool is_cancel : {false, true}) {
-        for (bool is_end : {false, true}) {
-            uint64_t refused = counter("bulk_refused");
-            uct_ep_h ep      = connect();
-            completion put, flush;
-
-            m_local->fill(m_seed++);
-            refuser_refuse_qps(m_b->md(), true);
-            qp_gate_close(ep, SVC, QP_GATE_WRITE);
-            ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
-            ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(ep, 0, &flush));
-            m_a->wait([&]() { return counter("bulk_refused") > refused; });
-            progress_for_long();
-            EXPECT_FALSE(put.done || flush.done);
-            if (is_cancel) {
-                completion cancel;
-                ASSERT_EQ(UCS_INPROGRESS,
-                          uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &cancel));
-                progress_for_long();
-                EXPECT_FALSE(put.done || flush.done || cancel.done);
-                qp_gate_open();
-                m_a->wait([&]() { return cancel.done; });
-            } else if (!is_end) {
-                qp_gate_open();
-                m_a->wait([&]() { return put.done && flush.done; });
-                expect_equal();
-            }
-            refuser_refuse_qps(m_b->md(), false);
-            m_a->disconnect(ep);
-            EXPECT_TRUE(put.done && flush.done);
-            EXPECT_EQ((is_cancel || is_end) ? UCS_ERR_CANCELED : UCS_OK,
-                      put.status);
-            m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
-            qp_gate_open();
-        }
-    }
 }
 
 /* The peer does not answer in time */
@@ -931,26 +848,6 @@ TEST_F(test_bulk_stopped, operations_go_on)
     EXPECT_EQ(0u, counter("bulk_refused"));
 }
 
-/* An operation that needs the target's software waits for that alone */
-TEST_F(test_bulk_stopped, absent_page_waits)
-{
-    completion put, got;
-
-    evict();
-    m_peer->stop();
-    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
-    progress_for_long();
-    EXPECT_FALSE(put.done);
-    ASSERT_EQ(UCS_INPROGRESS,
-              start_large(GET_ZCOPY, &got, m_ep, m_address + (512 << 10),
-                          m_key));
-    m_peer->go_on();
-    m_a->wait([&]() { return put.done && got.done; });
-    EXPECT_EQ(UCS_OK, put.status);
-    EXPECT_EQ(UCS_OK, got.status);
-    expect_data();
-}
-
 /* Stopped and continued at any moment, among operations of all kinds */
 TEST_F(test_bulk_stopped, at_any_moment)
 {
@@ -1013,42 +910,6 @@ TEST_F(test_bulk_no, slices_share)
     EXPECT_EQ(0u, counter("bulk_slices"));
 }
 
-class test_bulk_copy : public test_bulk {
-protected:
-    config_t config() override
-    {
-        config_t config = test_bulk::config();
-        config["MONITOR"] = "copy";
-        return config;
-    }
-
-    void SetUp() override
-    {
-        test_op::SetUp();
-    }
-
-    void TearDown() override
-    {
-        test_op::TearDown();
-    }
-};
-
-TEST_F(test_bulk_copy, needs_none)
-{
-    completion put;
-
-    m_local.reset(new paged_buffer(*m_a, size));
-    m_remote.reset(new paged_buffer(*m_b, size));
-    m_rkey = m_a->unpack(m_remote->packed_key());
-    m_local->fill(m_seed++);
-    ASSERT_EQ(UCS_INPROGRESS,
-              m_a->retry([&]() { return start_large(PUT_ZCOPY, &put); }));
-    m_a->wait([&]() { return put.done; });
-    expect_equal();
-    EXPECT_EQ(0u, counter("bulk_eps"));
-    EXPECT_EQ(0u, counter("bulk_slices"));
-}
-
 /* Beyond a number of endpoints of the interface there are no more */
 TEST_F(test_bulk, number_is_limited)
 {
@@ -1090,92 +951,4 @@ TEST_F(test_bulk, number_is_limited)
     EXPECT_EQ(max + 2, counter("bulk_eps") - begin);
     EXPECT_EQ(0u, counter("bulk_refused"));
     m_ab = eps[0];
-}
-
-/* Many endpoints of one interface, each of which has all connections that it
- * can. What they cost is in doc/transport.md. */
-class test_bulk_scale : public test_bulk_death {
-protected:
-    static constexpr unsigned num_eps = is_sanitized ? 100 : 1000;
-
-    config_t config() override
-    {
-        config_t config      = test_bulk_death::config();
-        config["TIMEOUT"]    = "1s"; /* Of a target with much to do */
-        config["SLICE"]      = "512k";
-        config["MAX_PINNED"] = "32m";
-        return config;
-    }
-
-    /* Memory of both processes in use since the last call, in KiB of an
-     * endpoint */
-    void record(const std::string &what, unsigned count)
-    {
-        long use[]          = {proc_status_kb(getpid(), "VmRSS:"),
-                               proc_status_kb(m_peer->pid(), "VmRSS:")};
-        const char *sides[] = {"requester", "target"};
-
-        for (int i = 0; (i < 2) && (count > 0); ++i) {
-            printf("%s: %u connections, %.1f KiB of each at the %s\n",
-                   what.c_str(), count, double(use[i] - m_use[i]) / count,
-                   sides[i]);
-        }
-        m_use[0] = use[0];
-        m_use[1] = use[1];
-    }
-
-    /* Each endpoint does something; in the end all connections exist */
-    void each(const std::function<void(uct_ep_h)> &function)
-    {
-        for (uct_ep_h ep : m_eps) {
-            function(ep);
-        }
-    }
-
-    std::vector<uct_ep_h> m_eps;
-    long                  m_use[2] = {};
-};
-
-TEST_F(test_bulk_scale, many_endpoints)
-{
-    uint64_t connected = counter("cm_connected");
-    uint64_t bulk      = counter("bulk_eps");
-    auto reach         = [&](uint64_t count) {
-        m_a->wait([&]() {
-            return counter("cm_connected") == connected + count;
-        });
-    };
-
-    run_large(PUT_ZCOPY); /* Makes what the interface has once */
-    connected += 1;
-    bulk      += 1;
-    record("", 0);
-    for (unsigned i = 0; i < num_eps; ++i) {
-        m_eps.push_back(m_a->connect(m_target));
-    }
-    reach(num_eps);
-    record("active messages", num_eps);
-
-    each([&](uct_ep_h ep) {
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_put_short(ep, "x", 1, m_address, m_key);
-        }));
-        m_a->flush(ep);
-    });
-    reach(2 * num_eps);
-    record("requests", num_eps);
-
-    each([&](uct_ep_h ep) {
-        completion comp;
-        ASSERT_EQ(UCS_INPROGRESS,
-                  start_large(PUT_ZCOPY, &comp, ep, m_address, m_key));
-        m_a->wait([&]() { return comp.done; });
-        ASSERT_EQ(UCS_OK, comp.status);
-    });
-    /* Two other endpoints have one each */
-    bulk = counter("bulk_eps") - bulk;
-    EXPECT_EQ(62u, bulk);
-    reach(2 * num_eps + bulk);
-    record("slices", bulk);
-    EXPECT_TRUE(m_a->failed.empty());
 }
