@@ -449,30 +449,6 @@ TEST_F(test_sched, equal_shares)
     }
 }
 
-/* Between two turns of an endpoint each other one has at most its quantum, and
- * one slice more */
-TEST_F(test_sched, no_endpoint_starves)
-{
-    const unsigned num_eps = 50;
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, num_eps);
-    std::vector<uint64_t> last(num_eps);
-    uint64_t total = 0;
-
-    for (unsigned ep = 0; ep < num_eps; ++ep) {
-        b.add(ep, size_t(1) << 40);
-    }
-    for (int i = 0; i < 20000; ++i) {
-        operation posted;
-
-        b.begin(false);
-        ASSERT_TRUE(b.post(below(head + 1), &posted));
-        total += b.flights[0].length;
-        b.done(0);
-        EXPECT_LE(total - last[posted.ep], num_eps * 2 * longest);
-        last[posted.ep] = total;
-    }
-}
-
 /* What fits into a slice goes first, but the oldest is passed eight times at
  * most, whatever follows it */
 TEST_F(test_sched, oldest_is_passed_eight_times)
@@ -544,40 +520,6 @@ TEST_F(test_sched, no_endpoint_has_all_of_the_quota)
         ASSERT_TRUE(b.post(0));
         EXPECT_EQ(1u, b.flights.back().ep);
         b.done(b.flights.size() - 1);
-    }
-}
-
-/* Short slices begin with something urgent, and end 16 slices after the last of
- * it. What was before the first large operation has no effect. */
-TEST_F(test_sched, short_slices_while_urgent)
-{
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 1);
-
-    for (int i = 0; i < 3; ++i) {
-        b.begin(true);
-    }
-    for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
-        b.add(0, slice); /* Uses up what is busy */
-        ASSERT_TRUE(b.post(0));
-        b.done(0);
-        while (!b.ops.empty()) {
-            b.remove(0);
-        }
-    }
-    b.add(0, size_t(1) << 40);
-    for (int round = 0; round < 3; ++round) {
-        b.begin(false);
-        for (int i = 0; i < 5; ++i) {
-            ASSERT_TRUE(b.post(0));
-            EXPECT_EQ(slice, b.flights.back().length);
-        }
-        b.begin(true);
-        for (int i = 0; i < int(UCT_NPRDMA_SCHED_BUSY); ++i) {
-            ASSERT_TRUE(b.post(0));
-            EXPECT_EQ(busy_slice, b.flights.back().length);
-        }
-        ASSERT_TRUE(b.post(0));
-        EXPECT_EQ(slice, b.flights.back().length);
     }
 }
 
@@ -675,26 +617,4 @@ TEST_F(test_sched, others_are_urgent)
         EXPECT_EQ(slice, b.flights.back().length);
         b.add(0, slice, 40); /* More is expected again */
     }
-}
-
-/* An endpoint that lacks a resource does not hold up others, and has its turn
- * again afterwards */
-TEST_F(test_sched, blocked_endpoint_is_passed)
-{
-    both b(UCT_NPRDMA_SCHED_NO_QUOTA, 2);
-
-    b.add(0, 100 * slice);
-    b.add(1, 100 * slice);
-    b.block(0, true);
-    for (int i = 0; i < 10; ++i) {
-        b.begin(false);
-        ASSERT_TRUE(b.post(0));
-        EXPECT_EQ(1u, b.flights.back().ep);
-    }
-    b.block(0, false);
-    for (int i = 0; i < 10; ++i) {
-        b.begin(false);
-        ASSERT_TRUE(b.post(0));
-    }
-    EXPECT_LE(4 * slice, b.sent[0]);
 }
