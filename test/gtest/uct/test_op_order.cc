@@ -121,30 +121,6 @@ TEST_F(test_op_order, get_waits_for_put)
     EXPECT_EQ(12u, counter("held_overlaps"));
 }
 
-TEST_F(test_op_order, atomic_waits_for_put)
-{
-    for (uint64_t i = 1; i <= 60; ++i) {
-        completion put, fetched;
-        uint64_t sent, result = 0;
-
-        start_missing(PUT_ZCOPY, &put, 1 + (i % 5));
-        memcpy(&sent, m_local->ptr(word), sizeof(sent));
-        if (i % 2) {
-            ASSERT_EQ(UCS_OK, add_word(word, i));
-        } else {
-            ASSERT_EQ(UCS_INPROGRESS, fetch_add(word, i, &result, &fetched));
-        }
-        serve();
-        m_a->flush(m_ab);
-        EXPECT_EQ(sent + i, *remote_word(word));
-        if ((i % 2) == 0) {
-            EXPECT_TRUE(fetched.done);
-            EXPECT_EQ(sent, result);
-        }
-    }
-    EXPECT_EQ(60u, counter("held_atomics"));
-}
-
 /* However the later operation writes, the get returns the data from before */
 TEST_F(test_op_order, put_waits_for_get)
 {
@@ -488,35 +464,6 @@ TEST_F(test_op_order, chains_keep_program_order)
         memcpy(&value, m_local->ptr(second + 16384 + word), sizeof(value));
         EXPECT_EQ(value + 3, *remote_word(word));
         EXPECT_TRUE(arrived(second + 16384, 0, word));
-    }
-}
-
-TEST_F(test_op_order, fence_and_flush_wait_for_held_operations)
-{
-    for (uint64_t i = 1; i <= 30; ++i) {
-        completion put, small;
-        bool posted = false;
-
-        start_missing(PUT_ZCOPY, &put, 1 + (i % 5));
-        *remote_word(other) = 0;
-        ASSERT_EQ(UCS_OK, put_word(word, i));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        m_a->wait([&]() {
-            posted = posted || (put_word(other, i) == UCS_OK);
-            serve();
-            if (*remote_word(other) == 0) {
-                return false;
-            }
-            EXPECT_EQ(i, *remote_word(word));
-            EXPECT_TRUE(arrived(0, 0, word));
-            return true;
-        });
-
-        start(PUT_ZCOPY, 0, 0, length, &small);
-        ASSERT_EQ(UCS_OK, put_word(word, i + 1));
-        m_a->flush(m_ab);
-        EXPECT_EQ(i + 1, *remote_word(word));
     }
 }
 

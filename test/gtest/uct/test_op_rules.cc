@@ -430,66 +430,6 @@ TEST_F(test_op_rules, unaligned_buffers_have_no_slice_more)
     }
 }
 
-/* Several operations on the same pages, each with its own copy of the states.
- * The result of one does not validate another one. */
-TEST_F(test_op_rules, operations_do_not_share_page_states)
-{
-    static const unsigned count = 12;
-
-    make(size);
-    for (uint32_t nth = 1; nth <= count; ++nth) {
-        for (uint32_t restore : {1, 2, 3}) {
-            page_table_fault_clear(m_remote->table());
-            run(PUT_ZCOPY, 0, 0, size);
-            m_local->fill(m_seed++);
-            /* All of them share one page, and each has another page of its
-             * own */
-            m_remote->fault(131072, PAGE_W, nth, 0, restore);
-            std::vector<completion> comps(count);
-            for (unsigned i = 0; i < count; ++i) {
-                start(PUT_ZCOPY, 131072 + i * 300, 131072 + i * 300, 9000,
-                      &comps[i]);
-            }
-            m_a->wait([&]() {
-                for (auto &comp : comps) {
-                    if (!comp.done) {
-                        return false;
-                    }
-                }
-                return true;
-            });
-            EXPECT_EQ(0, memcmp(m_local->ptr(131072), m_remote->ptr(131072),
-                                (count - 1) * 300 + 9000))
-                    << "access " << nth << " restore " << restore;
-        }
-    }
-}
-
-/* No buffer is accessed after its operation was reported, in whatever way */
-TEST_F(test_op_rules, cancel)
-{
-    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-        make(size);
-        m_remote->evict(0, size);
-        completion comp;
-        start(op, 0, 0, 200000, &comp);
-        ucs_status_t status = uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL,
-                                           nullptr);
-        EXPECT_FALSE(UCS_STATUS_IS_ERR(status) &&
-                     (status != UCS_ERR_NO_RESOURCE));
-        m_a->wait([&]() { return comp.done; });
-
-        /* What the target still executes, and what still arrives, is
-         * discarded */
-        m_local->fill(m_seed++);
-        std::vector<char> mine(m_local->ptr(), m_local->ptr(size));
-        m_a->disconnect(m_ab);
-        m_ab = m_a->connect(m_b->address());
-        run(GET_ZCOPY, size - 8192, size - 8192, 8192);
-        EXPECT_EQ(0, memcmp(mine.data(), m_local->ptr(), size - 8192));
-    }
-}
-
 TEST_F(test_op_rules, destroy_with_operations_under_way)
 {
     for (int i = 0; i < 10; ++i) {

@@ -214,32 +214,6 @@ TEST_F(test_op_small, data_like_the_signature)
     }
 }
 
-/* Many gets at once, of which all, some, or none meet absent pages */
-TEST_F(test_op_small, many_in_flight)
-{
-    make(size);
-    for (int i = 0; i < 60; ++i) {
-        bring_back();
-        uint64_t gets = counter("nic_get"), hits = counter("nic_hits");
-        uint64_t slices = counter("nic_slices");
-        uint64_t small  = counter("assist_small");
-        for (size_t page = i % 3; (i % 4) && (page < 32); page += i % 4) {
-            m_remote->evict(page * page_size, 1);
-        }
-        auto posted = post_all(lengths);
-        ASSERT_GT(posted.size(), 8u);
-        m_a->wait([&]() { return all_done(posted); });
-        expect_good(posted);
-        EXPECT_EQ(gets + posted.size(), counter("nic_get"));
-        EXPECT_EQ(slices + posted.size(), counter("nic_slices"));
-        EXPECT_EQ(posted.size(), counter("nic_hits") - hits +
-                                         counter("assist_small") - small);
-        if (HasFailure()) {
-            return;
-        }
-    }
-}
-
 /* Destroying an endpoint completes all of its gets, and leaks nothing that the
  * next endpoint needs */
 TEST_F(test_op_small, destroy_in_flight)

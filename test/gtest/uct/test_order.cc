@@ -20,48 +20,13 @@ protected:
     static ucs_status_t
     on_am(void *arg, void *data, size_t length, unsigned flags)
     {
-        auto *self = static_cast<test_order*>(arg);
-        uint64_t sent;
-
-        (void)flags;
-        EXPECT_EQ(sizeof(sent), length);
-        memcpy(&sent, data, sizeof(sent));
-        self->m_seen.push_back(*self->m_remote->ptr<std::atomic<uint64_t>>() ==
-                               sent);
+        (void)data, (void)length, (void)flags;
+        ++static_cast<test_order*>(arg)->m_num_ams;
         return UCS_OK;
     }
 
-    std::vector<bool> m_seen; /* The put preceded the message */
+    unsigned m_num_ams = 0;
 };
-
-TEST_F(test_order, fence_between_put_and_am)
-{
-    static const uint64_t count = 500;
-
-    for (uint64_t i = 1; i <= count; ++i) {
-        /* A large put, then the flag: both precede the message */
-        completion comp;
-        uct_iov_t iov = {m_local->ptr(), 30000, m_local->memh(), 0, 1};
-        if ((i % 10) == 0) {
-            ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-                return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(8),
-                                        m_rkey, &comp);
-            }));
-        }
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_put_short(m_ab, &i, sizeof(i), m_remote->address(),
-                                    m_rkey);
-        }));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0)); /* Is harmless */
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_am_short(m_ab, 1, i, nullptr, 0);
-        }));
-        m_a->wait([&]() { return m_seen.size() == i; });
-        ASSERT_TRUE(m_seen.back()) << i;
-        m_a->flush(m_ab);
-    }
-}
 
 TEST_F(test_order, fence_is_free_when_idle)
 {
@@ -69,7 +34,7 @@ TEST_F(test_order, fence_is_free_when_idle)
     EXPECT_EQ(UCS_OK, m_a->retry([&]() {
         return uct_ep_am_short(m_ab, 1, 0, nullptr, 0);
     }));
-    m_a->wait([&]() { return m_seen.size() == 1; });
+    m_a->wait([&]() { return m_num_ams == 1; });
 }
 
 TEST_F(test_order, put_passes_a_fence)

@@ -195,11 +195,6 @@ protected:
     unsigned m_num_ams = 0;
 };
 
-TEST_F(test_prio, gets_pass_slices)
-{
-    expect_gets_pass();
-}
-
 /* The pools are small, so large ones have all slices that they may have */
 class test_prio_few : public test_prio {
 protected:
@@ -235,11 +230,6 @@ protected:
 TEST_F(test_prio_shared, requests_pass_slices)
 {
     expect_requests_pass();
-}
-
-TEST_F(test_prio_shared, gets_pass_slices)
-{
-    expect_gets_pass();
 }
 
 /* Large operations have all operations that they may have. Also held ones need
