@@ -790,29 +790,8 @@ TEST_F(test_absent, copy_mode)
 }
 
 /* Pages that the kernel has only to clear: a thread finds that out once, and
- * again if the scheduler makes the service wait */
-TEST_F(test_absent, untouched_pages_need_no_thread)
-{
-    constexpr size_t count = 512;
-    char *ptr = (char*)mmap((void*)hole_place, count * page,
-                            PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_EQ((char*)hole_place, ptr);
-    madvise(ptr, count * page, MADV_NOHUGEPAGE);
-    {
-        buffer untouched(m_entity->md(), count * page, ptr);
-        for (size_t i = 0; i < count; ++i) {
-            m_requester->post(fetch(untouched, i));
-            EXPECT_EQ(0u, word(m_requester->receive()));
-        }
-    }
-    EXPECT_LE(1u, m_entity->counter("pagein_jobs"));
-    EXPECT_GT(count / 2, m_entity->counter("pagein_jobs"));
-    munmap(ptr, count * page);
-}
-
-/* The same, for a request with many of them: to clear these takes as long as a
- * disk */
+ * again if the scheduler makes the service wait. A request has many of them,
+ * and to clear these takes as long as a disk. */
 TEST_F(test_absent, many_untouched_pages_need_no_thread)
 {
     constexpr size_t count   = 128;

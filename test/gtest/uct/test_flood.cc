@@ -43,7 +43,7 @@ constexpr size_t slow_page     = 3072 * kib;
 constexpr size_t small_get     = 4 * kib;
 constexpr size_t large_get     = 32 * kib;
 
-enum command : int { COMPUTE, PROGRESS, REPORT, HOLD, LET_GO, QUIT };
+enum command : int { PROGRESS, REPORT, HOLD, LET_GO, QUIT };
 
 struct report {
     uint64_t counter, pinned, stores, fetches, atomics, populates, errors;
@@ -485,17 +485,6 @@ TEST_F(test_flood, target_that_waits_for_a_page)
     tell(LET_GO);
     flood(100);
     finish();
-    expect_all_arrived();
-}
-
-/* The service has one thread among those that compute */
-TEST_F(test_flood, computing_target)
-{
-    tell(COMPUTE);
-    begin_watch();
-    flood(num_attempts);
-    finish();
-    expect_bounded(1024);
     expect_all_arrived();
 }
 

@@ -381,15 +381,6 @@ TEST_F(test_service, target_computes)
     quit();
 }
 
-TEST_F(test_service, target_never_progressed)
-{
-    start();
-    tell(COMPUTE);
-    put(1234);
-    EXPECT_EQ(1234u, get());
-    quit();
-}
-
 /* UCP enables an interface's progress only when it has receives or an endpoint.
  * A worker that is only a target must serve nevertheless. */
 TEST_F(test_service, target_progress_not_enabled)
@@ -655,31 +646,6 @@ TEST_F(test_service, cancel)
     m_ep = m_entity->connect(m_other.address);
     put(2);
     EXPECT_EQ(2u, get());
-    quit();
-}
-
-TEST_F(test_service, endpoint_destroyed_with_operations_outstanding)
-{
-    std::vector<char> result(100000, 'r');
-    completion comp;
-
-    start();
-    tell(PROGRESS);
-    put(1);
-    EXPECT_EQ(1u, get());
-    for (int i = 0; i < 20; ++i) {
-        completion discarded;
-        uct_iov_t iov = {result.data(), result.size(), nullptr, 0, 1};
-        ASSERT_EQ(UCS_INPROGRESS, m_entity->retry([&]() {
-            return uct_ep_get_zcopy(m_ep, &iov, 1, m_other.base, m_rkey,
-                                    &discarded);
-        }));
-        m_entity->disconnect(m_ep);
-        EXPECT_TRUE(discarded.done);
-        m_ep = m_entity->connect(m_other.address);
-        put(i);
-        EXPECT_EQ((uint64_t)i, get());
-    }
     quit();
 }
 

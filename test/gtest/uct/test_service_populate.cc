@@ -12,7 +12,6 @@ extern "C" {
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <fstream>
 #include <future>
 #include <random>
 
@@ -211,16 +210,6 @@ TEST_F(test_service_populate, exactly_the_pages_of_the_range)
     EXPECT_EQ(4u, memory.resident());
 }
 
-TEST_F(test_service_populate, for_reading)
-{
-    pages memory(16);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-
-    for (uint32_t state : populate_all(registered, 0, memory.length(), 0)) {
-        EXPECT_TRUE(state & NPRDMA_PAGE_R);
-    }
-}
-
 TEST_F(test_service_populate, reply_begins_with_the_requested_pages)
 {
     pages memory(4096);
@@ -378,22 +367,6 @@ TEST_F(test_service_populate, deregistered_during_the_request)
         await_turn(next, others);
         EXPECT_EQ(resident, memory.resident());
         madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
-    }
-}
-
-/* The requests of a dead peer delay no one, and other peers are served */
-TEST_F(test_service_populate, requester_dies)
-{
-    pages memory(16384);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-
-    for (int round = 0; round < 5; ++round) {
-        svc_requester dying(*m_entity);
-        dying.call(request(registered, 0, page, 1, memory.length() - page));
-        dying.kill();
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                  m_requester->status(svc_request(UCT_NPRDMA_SVC_NOP, 0, 0,
-                                                  0)));
     }
 }
 
@@ -653,42 +626,4 @@ TEST_F(test_service_populate, watched_pages_are_left_alone)
         madvise(other.ptr(), other.length(), MADV_DONTNEED);
     }
     close(fd);
-}
-
-TEST_F(test_service_populate, counters)
-{
-    std::string path = "nprdma-stats." + std::to_string(getpid());
-    std::map<std::string, long> counters;
-    pages memory(64);
-
-    open({{"NPRDMA_STATS", "file:" + path}});
-    {
-        buffer registered(m_entity->md(), memory.length(), memory.ptr());
-        auto fetch = svc_request(UCT_NPRDMA_SVC_FETCH, key(registered),
-                                 registered.address(), 8);
-
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                  populate(registered, 0, page, 1, 9 * page).status);
-        EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
-                  populate(registered, 64 * page, page, 1).status);
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
-        await([&]() { return memory.resident() == 10; });
-    }
-    m_requester.reset();
-    m_entity.reset();
-
-    std::ifstream file(path);
-    std::string name;
-    while (file >> name) {
-        file >> counters[name];
-        file.clear();
-        file.ignore(1000, '\n');
-    }
-    unlink(path.c_str());
-    EXPECT_EQ(2, counters["served_populates"]);
-    EXPECT_EQ(1, counters["served_fetches"]);
-    EXPECT_EQ(0, counters["served_stores"]);
-    EXPECT_EQ(1, counters["served_errors"]);
-    EXPECT_EQ(1, counters["prefetch_jobs"]);
-    EXPECT_EQ(0, counters["prefetch_dropped"]);
 }

@@ -5,7 +5,6 @@
 #include "uct_test.h"
 
 #include <cstring>
-#include <random>
 
 #include <poll.h>
 
@@ -281,69 +280,6 @@ TEST_F(test_spare, is_no_outstanding_request)
     EXPECT_EQ(UCS_OK, uct_ep_flush(m_ab, 0, nullptr));
     EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
     put_alone(m_ab);
-}
-
-/* All kinds of operations, alone and combined */
-TEST_F(test_spare, order_is_kept)
-{
-    std::mt19937 random(7);
-    std::vector<completion> comps(4);
-
-    for (int i = 0; i < 3000; ++i) {
-        unsigned kind = random() % 16;
-        if (kind < 10) {
-            put_alone(m_ab, 1 + (random() % 4));
-        } else if (kind == 10) {
-            put(m_ab, ++m_value);
-            ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-            put(m_ab, ++m_value, 8);
-            get(m_ab, 16);
-            ASSERT_EQ(m_value, *m_remote->ptr<uint64_t>(8));
-        } else if (kind == 11) {
-            uint64_t old = *m_remote->ptr<uint64_t>();
-            ASSERT_EQ(old, add(m_ab, 3));
-        } else if (kind == 12) {
-            for (auto &comp : comps) {
-                comp = completion();
-                ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-                    return put_zcopy(m_ab, 1 + (random() % size), &comp);
-                }));
-            }
-            m_a->flush(m_ab);
-            for (auto &comp : comps) {
-                ASSERT_TRUE(comp.done);
-                ASSERT_EQ(UCS_OK, comp.status);
-            }
-        } else {
-            get(m_ab, 1 + (random() % 2000), random() % 1000);
-        }
-    }
-    m_a->flush(m_ab);
-    EXPECT_TRUE(rests());
-}
-
-/* The same where almost nothing may be outstanding at a time */
-class test_spare_few : public test_spare {
-protected:
-    config_t config() override
-    {
-        return {{"MONITOR", "copy"}, {"SVC_QUEUE_LEN", "2"},
-                {"TX_CQ_LEN", "16"}, {"TX_MODERATION", "16384"}};
-    }
-};
-
-TEST_F(test_spare_few, order_is_kept)
-{
-    for (int i = 0; i < 300; ++i) {
-        put_alone(m_ab, 10);
-        put(m_ab, ++m_value);
-        put(m_ab, ++m_value);
-        get(m_ab, 1000);
-        add(m_ab, 1);
-        get(m_ab, 5000);
-    }
-    m_a->flush(m_ab);
-    EXPECT_TRUE(rests());
 }
 
 /* A target that sends replies without requests */
