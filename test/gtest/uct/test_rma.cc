@@ -3,7 +3,6 @@
 #include "uct_test.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <vector>
 
@@ -234,66 +233,6 @@ TEST_F(test_rma, flush_of_one_put_sends_nothing)
     }
 }
 
-TEST_F(test_rma, puts_are_in_order_and_done_once)
-{
-    /* Each put overwrites the word, and the target resets it. Therefore the
-     * target sees a put that is executed twice or late. */
-    static const uint64_t count = 20000;
-    auto *word                  = m_remote->ptr<std::atomic<uint64_t>>();
-    uint64_t seen               = 0;
-
-    *word = 0;
-    for (uint64_t i = 1; i <= count; ++i) {
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_put_short(m_ab, &i, sizeof(i), m_remote->address(),
-                                    m_rkey);
-        }));
-        if ((i % 100) == 0) {
-            m_a->flush(m_ab);
-            ASSERT_EQ(i, *word);
-            ASSERT_GT(i, seen);
-            seen  = i;
-            *word = 0;
-            m_a->progress();
-            m_b->progress();
-            ASSERT_EQ(0u, *word);
-        }
-    }
-}
-
-TEST_F(test_rma, many_operations_at_once)
-{
-    /* More operations than there are slots, credits and operation objects */
-    static const int count       = 400;
-    static const size_t get_size = 2500;
-    std::vector<completion> comps(count);
-    std::vector<char> result(count * get_size);
-
-    for (int i = 0; i < count; ++i) {
-        size_t offset = (i * 97) % (large - get_size);
-        if ((i % 3) == 0) {
-            ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-                return uct_ep_put_short(m_ab, &i, sizeof(i),
-                                        m_remote->address(large), m_rkey);
-            }));
-        }
-        uct_iov_t iov = {&result[i * get_size], get_size, m_local->memh(), 0,
-                         1};
-        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(offset),
-                                    m_rkey, &comps[i]);
-        }));
-    }
-    m_a->flush(m_ab);
-    for (int i = 0; i < count; ++i) {
-        size_t offset = (i * 97) % (large - get_size);
-        EXPECT_TRUE(comps[i].done);
-        EXPECT_EQ(UCS_OK, comps[i].status);
-        EXPECT_EQ(0, memcmp(&result[i * get_size], m_remote->ptr(offset),
-                            get_size));
-    }
-}
-
 TEST_F(test_rma, loopback)
 {
     uct_ep_h ep = m_b->connect(m_b->address());
@@ -329,23 +268,4 @@ TEST_F(test_rma, registration_pins_nothing)
         EXPECT_LT(proc_status_kb(getpid(), "VmRSS:"), resident + 1024);
     }
     munmap(ptr, length);
-}
-
-TEST_F(test_rma, registration_takes_constant_time)
-{
-    auto measure = [&](size_t length) {
-        double best = 1;
-        for (int i = 0; i < 1000; ++i) {
-            double start = now();
-            uct_mem_h memh;
-            ASSERT_EQ(UCS_OK, uct_md_mem_reg(m_b->md(), m_remote->ptr(), length,
-                                             UCT_MD_MEM_ACCESS_ALL, &memh));
-            ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-            best = std::min(best, now() - start);
-        }
-        EXPECT_LT(best, 20e-6) << length << " bytes";
-    };
-
-    measure(8);
-    measure(1ul << 40);
 }
