@@ -64,27 +64,6 @@ protected:
     Pair   pair;
 };
 
-TEST_F(test_qp_event_drain, holds_and_resumes)
-{
-    ASSERT_EQ(0, drain(pair.a));
-    EXPECT_EQ(IBV_QPS_SQD, pair.a.state());
-    expect_drained(pair.a);
-
-    /* What is posted now waits; what comes in is served. */
-    buffer.fill(1);
-    Wr write(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 1024)));
-    Wr read(2, IBV_WR_RDMA_READ, {buffer.sge(2048, 64)});
-    ASSERT_EQ(0, pair.b.post(read.rdma(buffer, 0)));
-    pair.cq_b.expect(2);
-    pair.cq_a.expect_empty();
-    EXPECT_EQ(pattern_byte(1, 1024), buffer.data[1024]);
-
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    pair.cq_a.expect(1);
-    EXPECT_EQ(0, memcmp(buffer.data, buffer.data + 1024, 64));
-}
-
 /*
  * A SEND that the peer had no receive for has been begun. It is tried again in
  * SQD, and only when it is done is the queue drained. What is behind it is not
@@ -126,44 +105,6 @@ TEST_F(test_qp_event_drain, event_comes_without_polling)
     pair.cq_b.expect(2);
 }
 
-/* One request for the event raises it once. */
-TEST_F(test_qp_event_drain, event_comes_only_on_request)
-{
-    ASSERT_EQ(0, drain(pair.a));
-    expect_drained(pair.a);
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_SQD));
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    ASSERT_EQ(0, drain(pair.a, false));
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-
-    /* And not for a request of before. */
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    send(pair.a, 1);
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_SQD));
-    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
-    pair.cq_a.expect(1);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-TEST_F(test_qp_event_drain, no_event_if_the_queue_is_resumed)
-{
-    begin_and_drain();
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
-    pair.cq_a.expect(1);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-TEST_F(test_qp_event_drain, no_event_if_the_queue_is_flushed)
-{
-    begin_and_drain();
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_ERR));
-    pair.cq_a.expect(1, IBV_WC_WR_FLUSH_ERR);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
 /* Nor if what was begun fails. */
 TEST_F(test_qp_event_drain, no_event_if_the_queue_fails)
 {
@@ -178,19 +119,6 @@ TEST_F(test_qp_event_drain, no_event_if_the_queue_fails)
     impatient.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
     impatient.cq_a.expect(2, IBV_WC_WR_FLUSH_ERR);
     EXPECT_EQ(IBV_QPS_ERR, impatient.a.state());
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-TEST_F(test_qp_event_drain, reset_cancels_the_event)
-{
-    begin_and_drain();
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RESET));
-    ASSERT_EQ(0, pair.b.to_state(IBV_QPS_RESET));
-    connect(pair.a, pair.b);
-    ASSERT_EQ(0, pair.b.post_recv(2, {buffer.sge(1024, 64)}));
-    send(pair.a, 3);
-    pair.cq_a.expect(3);
-    pair.cq_b.expect(2);
     EXPECT_FALSE(has_async(device, QUIET_MS));
 }
 
@@ -250,79 +178,6 @@ TEST_F(test_qp_event_comm_est, comes_once)
     write(a, 3);
     cq_a.expect(3);
     EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-/* Of any operation; the first packet counts, not what becomes of it. */
-TEST_F(test_qp_event_comm_est, comes_for_each_operation)
-{
-    const Remote remote = {buffer.at(8192), buffer.mr->rkey};
-    const Remote wrong  = {buffer.at(8192), buffer.mr->rkey ^ (1u << 31)};
-    Wr wrs[]            = {{1, IBV_WR_SEND, {buffer.sge(0, 8)}},
-                           {2, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}},
-                           {3, IBV_WR_RDMA_READ, {buffer.sge(0, 8)}},
-                           {4, IBV_WR_ATOMIC_FETCH_AND_ADD, {buffer.sge(0, 8)}},
-                           {5, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)}}};
-
-    wrs[1].rdma(remote);
-    wrs[2].rdma(remote);
-    wrs[3].atomic(remote, 1);
-    wrs[4].rdma(wrong);
-    for (Wr &wr : wrs) {
-        SCOPED_TRACE(wr.wr_id);
-        ASSERT_EQ(0, a.post(wr)); /* the SEND finds no receive */
-        expect_event();
-        if (wr.wr_id == 5) {
-            EXPECT_EQ(IBV_EVENT_QP_ACCESS_ERR, take_async(device).type);
-        }
-        EXPECT_FALSE(has_async(device));
-
-        /* A connection of its own for each. */
-        ASSERT_EQ(0, a.to_state(IBV_QPS_RESET));
-        ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
-        meet();
-    }
-}
-
-TEST_F(test_qp_event_comm_est, does_not_come_in_rts)
-{
-    ASSERT_EQ(0, b.to_rts());
-    write(a, 1);
-    cq_a.expect(1);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-/* What is not of the connection is not heard. */
-TEST_F(test_qp_event_comm_est, ignores_packets_of_other_queue_pairs)
-{
-    Qp other(device, cq_a, cq_a);
-
-    other.connect(b.address());
-    write(other, 1);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-}
-
-/* IBA o11-5.1.1: nor on datagrams, where nothing is established. */
-TEST_F(test_qp_event_comm_est, does_not_come_for_datagrams)
-{
-    QpOptions options;
-    options.type = IBV_QPT_UD;
-    Qp c(device, cq_a, cq_a, options), d(device, cq_b, cq_b, options);
-    ibv_ah_attr attr = {};
-
-    c.connect();
-    ASSERT_EQ(0, d.to_init());
-    ASSERT_EQ(0, d.to_rtr(Address()));
-    attr.dlid     = 1;
-    attr.port_num = 1;
-    ibv_ah *ah    = npemu_create_ah(device.pd, &attr);
-    ASSERT_NE(nullptr, ah);
-    ASSERT_EQ(0, d.post_recv(1, {buffer.sge(1024, 1024)}));
-    Wr send(2, IBV_WR_SEND, {buffer.sge(0, 64)});
-    ASSERT_EQ(0, c.post(send.ud(ah, d.qp->qp_num)));
-    cq_a.expect(2);
-    cq_b.expect(1);
-    EXPECT_FALSE(has_async(device, QUIET_MS));
-    EXPECT_EQ(0, npemu_destroy_ah(ah));
 }
 
 /* From another process, whose message wakes the one that sleeps. */

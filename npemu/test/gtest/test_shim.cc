@@ -8,10 +8,6 @@
  */
 
 #include <infiniband/verbs.h>
-#ifdef HAVE_RDMACM
-#  include <netinet/in.h>
-#  include <rdma/rdma_cma.h>
-#endif
 
 extern "C" {
 #include "shim/npemu_shim.h"
@@ -135,33 +131,6 @@ protected:
     ibv_pd      *pd      = nullptr;
 };
 
-TEST_F(test_shim_emulated, queries)
-{
-    ibv_device_attr attr;
-    ibv_device_attr_ex ex;
-    ibv_port_attr port;
-    union ibv_gid gid;
-    ibv_gid_entry entry;
-    unsigned type = 9;
-    __be16 pkey;
-
-    EXPECT_EQ(0, ibv_query_device(context, &attr));
-    EXPECT_EQ(0, ibv_query_device_ex(context, nullptr, &ex));
-    EXPECT_NE(0u, ibv_get_device_guid(context->device));
-    EXPECT_LE(-1, ibv_get_device_index(context->device));
-    EXPECT_EQ(0, ibv_query_port(context, 1, &port));
-    EXPECT_EQ(IBV_PORT_ACTIVE, port.state);
-    EXPECT_EQ(0, ibv_query_gid(context, 1, 0, &gid));
-    EXPECT_EQ(0, ibv_query_gid_ex(context, 1, 0, &entry, 0));
-    EXPECT_EQ(1, ibv_query_gid_table(context, &entry, 1, 0));
-    EXPECT_EQ(0, memcmp(&gid, &entry.gid, sizeof(gid)));
-    EXPECT_EQ(0, ibv_query_gid_type(context, 1, 0, &type));
-    EXPECT_EQ(0u, type);
-    EXPECT_EQ(0, ibv_query_pkey(context, 1, 0, &pkey));
-    EXPECT_EQ(0, ibv_get_pkey_index(context, 1, pkey));
-    EXPECT_EQ(0, ibv_fork_init());
-}
-
 /* The function behind the macro fills a shorter structure. */
 TEST_F(test_shim_emulated, query_port_of_old_binaries)
 {
@@ -178,53 +147,6 @@ TEST_F(test_shim_emulated, query_port_of_old_binaries)
     EXPECT_EQ(EINVAL,
               (ibv_query_port)(context, 9,
                                (struct _compat_ibv_port_attr*)&room.attr));
-}
-
-TEST_F(test_shim_emulated, connection_from_end_to_end)
-{
-    static uint8_t memory[8192];
-    ibv_comp_channel *channel = ibv_create_comp_channel(context);
-    ASSERT_NE(nullptr, channel);
-    ibv_cq *cq = ibv_create_cq(context, 16, this, channel, 0);
-    ASSERT_NE(nullptr, cq);
-    ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof(memory),
-                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    ASSERT_NE(nullptr, mr) << strerror(errno);
-    ibv_qp *qp = create_qp(cq);
-    ASSERT_NE(nullptr, qp);
-
-    for (auto state : states) {
-        step to(state, qp->qp_num);
-        ASSERT_EQ(0, ibv_modify_qp(qp, &to.attr, to.mask)) << state;
-    }
-
-    ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
-    memset(memory, 0x5a, 100);
-    ibv_sge sge           = {(uintptr_t)memory, 100, mr->lkey};
-    ibv_send_wr wr        = {}, *bad;
-    wr.opcode             = IBV_WR_RDMA_WRITE;
-    wr.send_flags         = IBV_SEND_SIGNALED;
-    wr.sg_list            = &sge;
-    wr.num_sge            = 1;
-    wr.wr.rdma.remote_addr = (uintptr_t)memory + 4096;
-    wr.wr.rdma.rkey        = mr->rkey;
-    ASSERT_EQ(0, ibv_post_send(qp, &wr, &bad));
-
-    ibv_cq *event_cq;
-    void *event_context;
-    ASSERT_EQ(0, ibv_get_cq_event(channel, &event_cq, &event_context));
-    EXPECT_EQ(cq, event_cq);
-    EXPECT_EQ(this, event_context);
-    ibv_ack_cq_events(cq, 1);
-    ibv_wc wc;
-    ASSERT_EQ(1, ibv_poll_cq(cq, 1, &wc));
-    EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
-    EXPECT_EQ(0, memcmp(memory, memory + 4096, 100));
-
-    EXPECT_EQ(0, ibv_destroy_qp(qp));
-    EXPECT_EQ(0, ibv_dereg_mr(mr));
-    EXPECT_EQ(0, ibv_destroy_cq(cq));
-    EXPECT_EQ(0, ibv_destroy_comp_channel(channel));
 }
 
 /* An async event is acknowledged at the device it came from. */
@@ -355,72 +277,6 @@ TEST_F(test_shim_emulated, buffers)
     EXPECT_EQ(0, ibv_dereg_mr(mr));
     free_buf(buf);
 }
-
-/* What the man page says that the device does not have */
-TEST_F(test_shim_emulated, neither_uc_nor_xrc)
-{
-    ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
-    ASSERT_NE(nullptr, cq);
-
-    for (auto type : {IBV_QPT_UC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV}) {
-        ibv_qp_init_attr attr = {};
-        attr.send_cq          = cq;
-        attr.recv_cq          = cq;
-        attr.qp_type          = type;
-        attr.cap              = {1, 1, 1, 1, 0};
-        errno                 = 0;
-        EXPECT_EQ(nullptr, ibv_create_qp(pd, &attr)) << type;
-        EXPECT_EQ(EOPNOTSUPP, errno) << type;
-    }
-
-    ibv_xrcd_init_attr xrcd = {};
-    xrcd.comp_mask          = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
-    xrcd.fd                 = -1;
-    xrcd.oflags             = O_CREAT;
-    errno                   = 0;
-    EXPECT_EQ(nullptr, ibv_open_xrcd(context, &xrcd));
-    EXPECT_EQ(EOPNOTSUPP, errno);
-
-    ibv_device_attr attr = {};
-    EXPECT_EQ(0, ibv_query_device(context, &attr));
-    EXPECT_EQ(0u, attr.device_cap_flags & IBV_DEVICE_XRC);
-    EXPECT_EQ(0, ibv_destroy_cq(cq));
-}
-
-#ifdef HAVE_RDMACM
-/*
- * The RDMA connection manager is one of the kernel, which has no npemu0.
- * Without a NIC there is mostly no channel to it, otherwise it leads to other
- * devices.
- */
-TEST_F(test_shim_emulated, no_connection_manager)
-{
-    /* Not linked, because the stand-in for libibverbs is not enough for it */
-    void *cm = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
-    ASSERT_NE(nullptr, cm) << dlerror();
-#define CM(_name) ((decltype(&_name))dlsym(cm, #_name))
-
-    errno        = 0;
-    auto channel = CM(rdma_create_event_channel)();
-    if (channel == nullptr) {
-        EXPECT_NE(0, errno);
-        return;
-    }
-
-    rdma_cm_id *id;
-    sockaddr_in address     = {};
-    address.sin_family      = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    ASSERT_EQ(0, CM(rdma_create_id)(channel, &id, nullptr, RDMA_PS_TCP));
-    if (CM(rdma_bind_addr)(id, (sockaddr*)&address) == 0) {
-        EXPECT_TRUE((id->verbs == nullptr) ||
-                    strcmp("npemu0", ibv_get_device_name(id->verbs->device)));
-    }
-    EXPECT_EQ(0, CM(rdma_destroy_id)(id));
-    CM(rdma_destroy_event_channel)(channel);
-#undef CM
-}
-#endif
 
 /* --- beside another copy of the device ------------------------------------ */
 
