@@ -96,62 +96,6 @@ protected:
     Device device;
 };
 
-TEST_F(test_buf, whole_pages_of_zeros)
-{
-    for (size_t size : {size_t(1), PAGE, PAGE + 1, SIZE}) {
-        ibv_buf *buf  = nullptr;
-        uint8_t *data = (uint8_t*)npemu_alloc_buf(device.pd, size, &buf);
-
-        ASSERT_NE(nullptr, data) << strerror(errno);
-        EXPECT_EQ(0u, (uintptr_t)data % PAGE);
-        EXPECT_EQ((ptrdiff_t)size, std::count(data, data + size, 0));
-        memset(data, 0xff, size); /* for the next one, if it is there again */
-        EXPECT_TRUE(npemu_is_buf(buf));
-        npemu_free_buf(buf);
-        EXPECT_FALSE(npemu_is_buf(buf));
-    }
-}
-
-TEST_F(test_buf, wrong_arguments_are_refused)
-{
-    ibv_buf *buf   = nullptr;
-    ibv_pd *other  = npemu_alloc_pd(device.context);
-    uint8_t *data;
-
-    EXPECT_EQ(nullptr, npemu_alloc_buf(device.pd, 0, &buf));
-    EXPECT_EQ(EINVAL, errno);
-    EXPECT_EQ(nullptr, npemu_alloc_buf(device.pd, SIZE_MAX, &buf));
-    EXPECT_EQ(ENOMEM, errno);
-    EXPECT_EQ(nullptr, npemu_alloc_buf(device.pd, (size_t)7 << 30, &buf));
-    EXPECT_EQ(ENOMEM, errno);
-
-    data = (uint8_t*)npemu_alloc_buf(device.pd, 2 * PAGE, &buf);
-    ASSERT_NE(nullptr, data);
-    auto refused = [&](ibv_pd *pd, void *addr, size_t length) {
-        errno = 0;
-        return (npemu_reg_buf_mr(pd, buf, addr, length, ACCESS_ALL) ==
-                nullptr) && (errno == EINVAL);
-    };
-    EXPECT_TRUE(refused(other, data, PAGE));
-    EXPECT_TRUE(refused(device.pd, data, 2 * PAGE + 1));
-    EXPECT_TRUE(refused(device.pd, data - 1, PAGE));
-    EXPECT_TRUE(refused(device.pd, data + 2 * PAGE, 1));
-    EXPECT_TRUE(refused(device.pd, data, 0));
-    EXPECT_TRUE(refused(device.pd, data, SIZE_MAX));
-
-    /* The device's own memory, by the address */
-    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, data - PAGE, 2 * PAGE,
-                                    ACCESS_ALL));
-    EXPECT_EQ(EFAULT, errno);
-    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, data + PAGE, 2 * PAGE,
-                                    ACCESS_ALL));
-    EXPECT_EQ(EFAULT, errno);
-    npemu_free_buf(buf);
-    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, data, PAGE, ACCESS_ALL));
-    EXPECT_EQ(EFAULT, errno);
-    EXPECT_EQ(0, npemu_dealloc_pd(other));
-}
-
 TEST_F(test_buf, lives_as_long_as_its_registrations)
 {
     ibv_pd *pd    = npemu_alloc_pd(device.context);
@@ -340,22 +284,6 @@ TEST_F(test_buf_peer, send_makes_no_system_call)
     }
 }
 
-/* Anyone's receives: two pages with a header need none, either, and what is
- * longer shows that calls are counted. */
-TEST_F(test_buf_peer, send_to_private_memory)
-{
-    Memory memory(*device, false);
-    uint32_t seed = 0;
-
-    for (size_t length : SIZES) {
-        Done done = send({memory.sge(0, length)}, length, ++seed);
-
-        EXPECT_EQ((length <= 8448) ? 0u : (length + 65535) / 65536,
-                  done.calls) << length;
-        EXPECT_TRUE(pattern_holds(memory.data, length, seed));
-    }
-}
-
 TEST_F(test_buf_peer, send_to_pieces)
 {
     Memory memory(*device, true), other(*device, true, 3 * PAGE);
@@ -370,19 +298,6 @@ TEST_F(test_buf_peer, send_to_pieces)
         all.insert(all.end(), data, data + sge.length);
     }
     EXPECT_TRUE(pattern_holds(all.data(), 60000, 3));
-}
-
-/* One piece that is private is enough: the kernel copies all. */
-TEST_F(test_buf_peer, send_to_memory_of_both_kinds)
-{
-    Memory memory(*device, true), other(*device, false, 3 * PAGE);
-    std::vector<uint8_t> all;
-    Done done = send({memory.sge(1, 5000), other.sge(0, 12000)}, 16000, 4);
-
-    EXPECT_EQ(1u, done.calls);
-    all.assign(memory.data + 1, memory.data + 5001);
-    all.insert(all.end(), other.data, other.data + 11000);
-    EXPECT_TRUE(pattern_holds(all.data(), 16000, 4));
 }
 
 TEST_F(test_buf_peer, rdma_makes_no_system_call)
@@ -412,23 +327,6 @@ TEST_F(test_buf_peer, rdma_makes_no_system_call)
     EXPECT_EQ(IBV_WC_SUCCESS, done.status);
     EXPECT_EQ(0u, done.calls);
     EXPECT_EQ(42u, *word);
-}
-
-/* ibv_reg_mr() of a part of a buffer */
-TEST_F(test_buf_peer, any_registration_of_it_will_do)
-{
-    ibv_buf *buf  = nullptr;
-    auto *data    = (uint8_t*)npemu_alloc_buf(device->pd, SIZE, &buf);
-    ibv_mr *mr    = npemu_reg_mr(device->pd, data + 100, 70000, ACCESS_ALL);
-    ASSERT_NE(nullptr, mr) << strerror(errno);
-    Done done     = peer.run(IBV_WR_RDMA_WRITE, 70000, 5,
-                             {(uintptr_t)data + 100, mr->rkey});
-
-    EXPECT_EQ(IBV_WC_SUCCESS, done.status);
-    EXPECT_EQ(0u, done.calls);
-    EXPECT_TRUE(pattern_holds(data + 100, 70000, 5));
-    EXPECT_EQ(0, npemu_dereg_mr(mr));
-    npemu_free_buf(buf);
 }
 
 /* --- as strict as other memory --------------------------------------------*/

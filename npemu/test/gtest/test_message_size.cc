@@ -155,24 +155,6 @@ TEST_F(test_message_size, receive_longer_than_any_message)
     pair->cq_b.expect(2, IBV_WC_LOC_LEN_ERR);
 }
 
-TEST_F(test_message_size, longest_write)
-{
-    Wr write(1, IBV_WR_RDMA_WRITE, from->list(max));
-    ASSERT_EQ(0, pair->a.post(write.rdma(to->remote())));
-    pair->cq_a.expect(1);
-    expect_arrived(max);
-}
-
-TEST_F(test_message_size, longest_read)
-{
-    Wr read(1, IBV_WR_RDMA_READ, to->list(max));
-    ASSERT_EQ(0, pair->a.post(read.rdma(from->remote())));
-    ibv_wc wc = pair->cq_a.wait();
-    EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
-    EXPECT_EQ(max, wc.byte_len);
-    expect_arrived(max);
-}
-
 /* IBA 11.6.2: longer than what the port takes is a local length error. */
 TEST_F(test_message_size, one_byte_too_many_is_refused)
 {

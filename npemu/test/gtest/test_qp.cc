@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cerrno>
 #include <map>
-#include <set>
 #include <thread>
 
 using namespace npt;
@@ -34,33 +33,6 @@ protected:
     Cq     cq;
 };
 
-TEST_F(test_qp, create_returns_its_attributes)
-{
-    ibv_qp_init_attr attr = init();
-    std::set<uint32_t> numbers;
-    std::vector<ibv_qp*> qps;
-
-    for (int i = 0; i < 100; ++i) {
-        attr.qp_context = &numbers;
-        ibv_qp *qp      = npemu_create_qp(device.pd, &attr);
-        ASSERT_NE(nullptr, qp) << strerror(errno);
-        EXPECT_EQ(device.context, qp->context);
-        EXPECT_EQ(device.pd, qp->pd);
-        EXPECT_EQ(&numbers, qp->qp_context);
-        EXPECT_EQ(IBV_QPT_RC, qp->qp_type);
-        EXPECT_EQ(IBV_QPS_RESET, qp->state);
-        EXPECT_EQ(cq.cq, qp->send_cq);
-        EXPECT_EQ(cq.cq, qp->recv_cq);
-        EXPECT_LT(1u, qp->qp_num) << "0 and 1 are the management QPs";
-        EXPECT_GT(1u << 24, qp->qp_num);
-        EXPECT_TRUE(numbers.insert(qp->qp_num).second);
-        qps.push_back(qp);
-    }
-    for (ibv_qp *qp : qps) {
-        EXPECT_EQ(0, npemu_destroy_qp(qp));
-    }
-}
-
 TEST_F(test_qp, is_known_by_its_number)
 {
     uint32_t qpn;
@@ -73,91 +45,6 @@ TEST_F(test_qp, is_known_by_its_number)
     }
     EXPECT_EQ(0, npemu_has_qp(device.context, qpn));
     EXPECT_EQ(0, npemu_has_qp(device.context, 0xfffffe)) << "no such process";
-}
-
-TEST_F(test_qp, create_refuses_bad_attributes)
-{
-    ibv_device_attr dev;
-    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
-
-    std::vector<std::function<void(ibv_qp_init_attr &)>> breaks = {
-            [](auto &attr) { attr.send_cq = nullptr; },
-            [](auto &attr) { attr.recv_cq = nullptr; },
-            [&](auto &attr) { attr.cap.max_send_wr = dev.max_qp_wr + 1; },
-            [&](auto &attr) { attr.cap.max_recv_wr = dev.max_qp_wr + 1; },
-            [&](auto &attr) { attr.cap.max_send_sge = dev.max_sge + 1; },
-            [&](auto &attr) { attr.cap.max_recv_sge = dev.max_sge + 1; },
-            [](auto &attr) { attr.cap.max_inline_data = 1u << 30; },
-    };
-    for (size_t i = 0; i < breaks.size(); ++i) {
-        ibv_qp_init_attr attr = init();
-        breaks[i](attr);
-        errno = 0;
-        EXPECT_EQ(nullptr, npemu_create_qp(device.pd, &attr)) << i;
-        EXPECT_EQ(EINVAL, errno) << i;
-    }
-}
-
-TEST_F(test_qp, query_returns_what_create_granted)
-{
-    ibv_qp_init_attr attr = init();
-    attr.cap              = {33, 17, 3, 2, 50};
-    ibv_qp *qp            = npemu_create_qp(device.pd, &attr);
-    ASSERT_NE(nullptr, qp);
-    EXPECT_LE(33u, attr.cap.max_send_wr);
-    EXPECT_LE(17u, attr.cap.max_recv_wr);
-    EXPECT_LE(3u, attr.cap.max_send_sge);
-    EXPECT_LE(2u, attr.cap.max_recv_sge);
-    EXPECT_LE(50u, attr.cap.max_inline_data);
-
-    ibv_qp_attr now;
-    ibv_qp_init_attr now_init;
-    ASSERT_EQ(0, npemu_query_qp(qp, &now, IBV_QP_CAP, &now_init));
-    EXPECT_EQ(0, memcmp(&attr.cap, &now.cap, sizeof(now.cap)));
-    EXPECT_EQ(0, memcmp(&attr.cap, &now_init.cap, sizeof(now.cap)));
-    EXPECT_EQ(cq.cq, now_init.send_cq);
-    EXPECT_EQ(cq.cq, now_init.recv_cq);
-    EXPECT_EQ(IBV_QPT_RC, now_init.qp_type);
-    EXPECT_EQ(0, npemu_destroy_qp(qp));
-}
-
-TEST_F(test_qp, limit_is_the_advertised_one)
-{
-    ibv_device_attr dev;
-    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
-    SKIP_UNLESS(dev.max_qp <= 1 << 16, "limit too large to be reached");
-
-    std::vector<ibv_qp*> qps;
-    ibv_qp_init_attr attr = init(IBV_QPT_UD);
-    attr.cap.max_send_wr  = 1;
-    attr.cap.max_recv_wr  = 1;
-    ibv_qp *qp;
-    while ((qp = npemu_create_qp(device.pd, &attr)) != nullptr) {
-        qps.push_back(qp);
-        ASSERT_GE((size_t)dev.max_qp, qps.size());
-    }
-    EXPECT_EQ(ENOMEM, errno);
-    /* Queues may use the room up before the numbers run out. */
-    EXPECT_LE(256u, qps.size());
-    for (ibv_qp *it : qps) {
-        ASSERT_EQ(0, npemu_destroy_qp(it));
-    }
-}
-
-TEST_F(test_qp, is_created_and_destroyed_3000_times)
-{
-    ibv_qp_init_attr attr = init();
-    uint32_t last         = 0;
-
-    attr.cap.max_send_wr = 512;
-    attr.cap.max_recv_wr = 512;
-    for (int i = 0; i < 3000; ++i) {
-        ibv_qp *qp = npemu_create_qp(device.pd, &attr);
-        ASSERT_NE(nullptr, qp) << i << ": " << strerror(errno);
-        EXPECT_NE(last, qp->qp_num) << "a late packet would hit the new one";
-        last = qp->qp_num;
-        ASSERT_EQ(0, npemu_destroy_qp(qp));
-    }
 }
 
 /* --- state machine -------------------------------------------------------- */
@@ -487,73 +374,6 @@ INSTANTIATE_TEST_SUITE_P(all, test_qp_current_state,
                                                           IBV_QPT_UD),
                                           testing::Values(IBV_QPS_RTS)),
                          state_name);
-
-TEST_F(test_qp, attribute_values_are_checked)
-{
-    struct Case {
-        ibv_qp_state to;
-        std::function<void(ibv_qp_attr &)> set;
-    };
-    std::vector<Case> cases = {
-            {IBV_QPS_INIT, [](auto &attr) { attr.port_num = 0; }},
-            {IBV_QPS_INIT, [](auto &attr) { attr.port_num = 2; }},
-            {IBV_QPS_INIT, [](auto &attr) { attr.pkey_index = 1; }},
-            {IBV_QPS_INIT, [](auto &attr) { attr.qp_access_flags = 1 << 19; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.path_mtu = (ibv_mtu)0; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.path_mtu = (ibv_mtu)6; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.dest_qp_num = 1 << 24; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.min_rnr_timer = 32; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.max_dest_rd_atomic = 255; }},
-            {IBV_QPS_RTR, [](auto &attr) { attr.ah_attr.port_num = 2; }},
-            {IBV_QPS_RTS, [](auto &attr) { attr.timeout = 32; }},
-            {IBV_QPS_RTS, [](auto &attr) { attr.retry_cnt = 8; }},
-            {IBV_QPS_RTS, [](auto &attr) { attr.rnr_retry = 8; }},
-            {IBV_QPS_RTS, [](auto &attr) { attr.max_rd_atomic = 255; }},
-    };
-
-    for (size_t i = 0; i < cases.size(); ++i) {
-        Qp qp(device, cq, cq);
-        for (int s = IBV_QPS_INIT; s < cases[i].to; ++s) {
-            ASSERT_EQ(0, modify_to(qp, (ibv_qp_state)s));
-        }
-        ibv_qp_attr attr = good_values(cases[i].to);
-        cases[i].set(attr);
-        EXPECT_EQ(EINVAL,
-                  npemu_modify_qp(qp, &attr,
-                                  IBV_QP_STATE |
-                                          required(IBV_QPT_RC, cases[i].to)))
-                << "case " << i;
-    }
-}
-
-TEST_F(test_qp, query_returns_what_was_set)
-{
-    Qp qp(device, cq, cq);
-    ibv_qp_attr set = good_values(IBV_QPS_RTS), now;
-    ibv_qp_init_attr init;
-
-    for (auto to : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
-        ASSERT_EQ(0, modify_to(qp, to));
-    }
-    memset(&now, 0xff, sizeof(now));
-    ASSERT_EQ(0, npemu_query_qp(qp, &now, -1, &init));
-    EXPECT_EQ(IBV_QPS_RTS, now.qp_state);
-    EXPECT_EQ(IBV_QPS_RTS, now.cur_qp_state);
-    EXPECT_EQ(set.port_num, now.port_num);
-    EXPECT_EQ((unsigned)ACCESS_ALL & ~IBV_ACCESS_LOCAL_WRITE,
-              now.qp_access_flags & ~IBV_ACCESS_LOCAL_WRITE);
-    EXPECT_EQ(set.path_mtu, now.path_mtu);
-    EXPECT_EQ(set.dest_qp_num, now.dest_qp_num);
-    EXPECT_EQ(set.rq_psn, now.rq_psn);
-    EXPECT_EQ(set.sq_psn, now.sq_psn);
-    EXPECT_EQ(set.max_rd_atomic, now.max_rd_atomic);
-    EXPECT_EQ(set.max_dest_rd_atomic, now.max_dest_rd_atomic);
-    EXPECT_EQ(set.min_rnr_timer, now.min_rnr_timer);
-    EXPECT_EQ(set.timeout, now.timeout);
-    EXPECT_EQ(set.retry_cnt, now.retry_cnt);
-    EXPECT_EQ(set.rnr_retry, now.rnr_retry);
-    EXPECT_EQ(set.ah_attr.dlid, now.ah_attr.dlid);
-}
 
 TEST_F(test_qp, posting_needs_the_right_state)
 {
