@@ -85,35 +85,6 @@ private:
 
 } // namespace
 
-TEST(test_event_fd, counts)
-{
-    Event e;
-
-    EXPECT_FALSE(e.readable());
-    EXPECT_NE(0, fcntl(e.fd(), F_GETFD) & FD_CLOEXEC);
-    EXPECT_NE(0, fcntl(npt_event_signal_fd(e.event), F_GETFD) & FD_CLOEXEC);
-    for (int i = 0; i < 3; ++i) {
-        e.signal();
-    }
-    EXPECT_TRUE(e.readable());
-    EXPECT_EQ(0, npt_event_take(e.event));
-    npt_event_unsignal(e.event);
-    EXPECT_TRUE(e.readable());
-    EXPECT_EQ(1, e.take_all());
-    EXPECT_FALSE(e.readable());
-}
-
-/* It must not block even though reads of the descriptor do. */
-TEST(test_event_fd, unsignal_of_none_returns)
-{
-    Event e;
-
-    npt_event_unsignal(e.event);
-    EXPECT_FALSE(e.readable());
-    e.signal();
-    EXPECT_EQ(1, e.take_all());
-}
-
 TEST(test_event_fd, take_waits)
 {
     Event e;
@@ -127,38 +98,6 @@ TEST(test_event_fd, take_waits)
     e.signal();
     taker.join();
     EXPECT_FALSE(e.readable());
-}
-
-TEST(test_event_fd, drain_takes_all)
-{
-    Event e(true);
-
-    npt_event_drain(e.event);
-    for (int i = 0; i < 3000; ++i) {
-        e.signal();
-    }
-    npt_event_drain(e.event);
-    EXPECT_FALSE(e.readable());
-    e.signal();
-    EXPECT_TRUE(e.readable());
-}
-
-/* More than a pipe contains: the rest follows as the owner reads. */
-TEST(test_event_fd, none_is_lost)
-{
-    constexpr int COUNT = 10000;
-    Event e;
-
-    fcntl(e.fd(), F_SETPIPE_SZ, 4096);
-    for (int i = 0; i < COUNT; ++i) {
-        e.signal();
-    }
-    EXPECT_LT(0u, npt_event_owed(e.event));
-    for (int i = 0; i < 10; ++i) {
-        npt_event_unsignal(e.event);
-    }
-    EXPECT_EQ(COUNT - 10, e.take_all());
-    EXPECT_EQ(0u, npt_event_owed(e.event));
 }
 
 /* A full pipe that is read at the same time. An event too many is legal. */

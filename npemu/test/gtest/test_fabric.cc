@@ -79,15 +79,6 @@ TEST_F(test_fabric, memory_is_private_and_vanishes_by_itself)
     EXPECT_TRUE(segments().empty());
 }
 
-TEST_F(test_fabric, nothing_is_left_of_a_killed_process)
-{
-    Child a(hold_device), b(hold_device);
-    ASSERT_TRUE(a.pipe().await());
-    ASSERT_TRUE(b.pipe().await());
-    a.kill();
-    b.kill();
-}
-
 TEST_F(test_fabric, other_version_is_refused)
 {
     Child child(hold_device);
@@ -132,95 +123,6 @@ TEST_F(test_fabric, damaged_segment_is_refused)
     shmdt(header);
     child.pipe().signal();
     child.join();
-}
-
-/* Any byte of the header: refused or not noticed, but never a crash or hang. */
-TEST_F(test_fabric, header_with_flipped_bits)
-{
-    Child child(hold_device);
-    ASSERT_TRUE(child.pipe().await());
-    FabricHeader *header = attach_header();
-    ASSERT_NE(nullptr, header);
-    uint8_t *bytes = (uint8_t*)header;
-
-    std::string said = stderr_of([&] {
-        for (int byte = 0; byte < 48; ++byte) {
-            bytes[byte] ^= 0x81;
-            in_child([] {
-                struct ibv_device **list = npemu_get_device_list(nullptr);
-                ibv_context *ctx         = npemu_open_device(list[0]);
-                if (ctx != nullptr) {
-                    npemu_close_device(ctx);
-                }
-                npemu_free_device_list(list);
-            });
-            bytes[byte] ^= 0x81;
-        }
-    });
-    EXPECT_NE(std::string::npos, said.find("npemu")) << said;
-    shmdt(header);
-    child.pipe().signal();
-    child.join();
-}
-
-/* Segments that have nothing to do with us. */
-TEST_F(test_fabric, foreign_segments_are_left_alone)
-{
-    std::vector<int> ids;
-    for (size_t size : {1, 4096, 1 << 20}) {
-        int id       = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
-        void *memory = shmat(id, nullptr, 0);
-        ASSERT_NE((void*)-1, memory);
-        memset(memory, 0x33, size);
-        if (size > 1) {
-            ASSERT_EQ(0, shmctl(id, IPC_RMID, nullptr)); /* as ours are */
-        } else {
-            ids.push_back(id);
-        }
-        in_child([] {
-            Device device;
-            EXPECT_TRUE(device.ok());
-        });
-        for (size_t i = 0; i < size; ++i) {
-            ASSERT_EQ(0x33, ((uint8_t*)memory)[i]);
-        }
-        ASSERT_EQ(0, shmdt(memory));
-    }
-    for (int id : ids) {
-        ASSERT_EQ(0, shmctl(id, IPC_RMID, nullptr));
-    }
-}
-
-/* Many at once make one fabric and not several. */
-TEST_F(test_fabric, opened_by_many_processes_at_once)
-{
-    constexpr int COUNT = 12;
-
-    for (int round = 0; round < 5; ++round) {
-        std::vector<std::unique_ptr<Child>> children;
-        for (int i = 0; i < COUNT; ++i) {
-            children.push_back(std::make_unique<Child>([](Pipe &pipe) {
-                EXPECT_TRUE(pipe.await());
-                Device device;
-                EXPECT_TRUE(device.ok());
-                pipe.signal();
-                EXPECT_TRUE(pipe.await());
-            }));
-        }
-        for (auto &child : children) {
-            child->pipe().signal();
-        }
-        for (auto &child : children) {
-            EXPECT_TRUE(child->pipe().await());
-        }
-        EXPECT_EQ(COUNT + 1u, segments().size()) << "one, and one for each";
-        for (auto &child : children) {
-            child->pipe().signal();
-        }
-        for (auto &child : children) {
-            child->join();
-        }
-    }
 }
 
 /* Killed while opening and closing, at any moment. */
@@ -357,26 +259,4 @@ TEST_F(test_fabric, users_do_not_see_each_other)
     }
     root.join();
     nobody.join();
-}
-
-TEST_F(test_fabric, death_of_another_user_changes_nothing)
-{
-    SKIP_UNLESS(geteuid() == 0, "needs root to become another user");
-
-    Child mine(hold_device);
-    Child other([](Pipe &pipe) {
-        ASSERT_TRUE(become_nobody());
-        hold_device(pipe);
-    });
-    ASSERT_TRUE(mine.pipe().await());
-    ASSERT_TRUE(other.pipe().await());
-    EXPECT_EQ(4u, segments().size());
-    other.kill();
-    EXPECT_TRUE(wait_until([] { return segments().size() == 2; }));
-    in_child([] {
-        Device device;
-        EXPECT_TRUE(device.ok());
-    });
-    mine.pipe().signal();
-    mine.join();
 }

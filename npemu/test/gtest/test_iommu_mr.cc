@@ -217,36 +217,6 @@ TEST_F(test_iommu_mr, forked_child_is_refused)
     });
 }
 
-TEST_F(test_iommu_mr, descriptor_is_not_needed_after_registration)
-{
-    Region region(device, memory.data, SIZE);
-    Pair pair(device);
-    Buffer plain(device, PAGE);
-
-    pattern_fill(memory.data, PAGE, 4);
-    region.set(0, 1);
-    int copy = dup(region.iommu.fd);
-    close(region.iommu.fd);
-    Wr wr(1, IBV_WR_RDMA_READ, {plain.sge()});
-    ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, 0))));
-    ASSERT_TRUE(pair.cq_a.expect(1));
-    EXPECT_TRUE(pattern_holds(plain.data, PAGE, 4));
-    ASSERT_EQ(region.iommu.fd, dup2(copy, region.iommu.fd));
-    close(copy);
-}
-
-TEST_F(test_iommu_mr, three_mrs_share_one_table)
-{
-    size_t fds = count_fds(), maps = count_maps();
-    {
-        Region region(device, memory.data, SIZE);
-        EXPECT_EQ(fds + 2, count_fds());
-        EXPECT_EQ(maps + 2, count_maps());
-    }
-    EXPECT_EQ(fds, count_fds());
-    EXPECT_EQ(maps, count_maps());
-}
-
 TEST_F(test_iommu_mr, failed_registrations_leave_nothing)
 {
     npemu_iommu_t iommu;

@@ -143,18 +143,6 @@ protected:
     struct npt_wire *wire;
 };
 
-TEST_F(test_wire, one_flow_has_all)
-{
-    npt_wire_advance(wire, 5000);
-    uint64_t one = add(1, 100), two = add(1, 50);
-
-    expect_leaves(5100, one);
-    expect_leaves(5150, two);
-    EXPECT_EQ(0u, npt_wire_flows(wire));
-    npt_wire_advance(wire, 9000); /* idle time is lost */
-    expect_leaves(9010, add(1, 10));
-}
-
 /* Each flow has half of the wire until the shorter one ends. */
 TEST_F(test_wire, two_flows_have_equal_shares)
 {
@@ -162,40 +150,6 @@ TEST_F(test_wire, two_flows_have_equal_shares)
 
     expect_leaves(200, shrt);
     expect_leaves(1100, lng);
-}
-
-/* A share is one of flows, not of messages. */
-TEST_F(test_wire, many_messages_are_one_share)
-{
-    uint64_t last = 0;
-
-    for (int i = 0; i < 100; ++i) {
-        last = add(1, 10);
-    }
-    uint64_t one = add(2, 500);
-    expect_leaves(1000, one);
-    expect_leaves(1500, last);
-}
-
-TEST_F(test_wire, a_new_flow_delays_those_before)
-{
-    uint64_t one = add(1, 100);
-
-    EXPECT_EQ(100u, when(one));
-    npt_wire_advance(wire, 50);
-    uint64_t two = add(2, 1000);
-    EXPECT_EQ(150u, when(one));
-    npt_wire_remove(wire, 2);
-    EXPECT_EQ(100u, when(one));
-    EXPECT_TRUE(has_left(two)); /* nothing waits for what is gone */
-}
-
-TEST_F(test_wire, the_shared_flow_is_a_fifo)
-{
-    uint64_t one = add(0, 1000), two = add(0, 10);
-
-    expect_leaves(1000, one);
-    expect_leaves(1010, two);
 }
 
 TEST_F(test_wire, higher_classes_go_first)
