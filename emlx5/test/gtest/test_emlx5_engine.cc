@@ -266,39 +266,6 @@ TEST_F(test_emlx5_engine, doorbell_record)
     EXPECT_EQ(0u, m_b.node.hca()->stats.received_bytes);
 }
 
-/* Any bytes as requests: it ends, and the other end continues or fails in
- * order */
-TEST_F(test_emlx5_engine, any_request)
-{
-    emlx5_random_t random = {11};
-
-    for (unsigned round = 0; round < 300; ++round) {
-        std::vector<uint8_t> wqe(256);
-
-        if (round % 20 == 0) {
-            /* There are never that many objects */
-            m_a.node.hca()->qps.next = 0x40;
-            connect();
-        }
-        for (uint8_t &byte : wqe) {
-            byte = emlx5_random(&random);
-        }
-        wqe[3] = round % 0x30;
-        wqe[7] = emlx5_random_below(&random, 17);
-        emlx5_put_be32(&wqe[4], (emlx5_be32(&wqe[4]) & 0xff));
-        emlx5_put_be32(&wqe[24], m_b.key);
-        emlx5_put_be32(&wqe[36], m_a.key);
-        m_a.node.post_send(m_a.qpn, wqe);
-        run();
-        if (m_a.node.hca()->qps.object[m_a.qpn] != nullptr) {
-            uint8_t *in = m_a.node.begin(16);
-
-            EMLX5_SET(in, rst2init_qp_in, qpn, m_a.qpn);
-            m_a.node.command(EMLX5_OP(QUERY_QP));
-        }
-    }
-}
-
 TEST_F(test_emlx5_engine, interleaved)
 {
     uint32_t first, second;

@@ -29,21 +29,6 @@ protected:
     emlx5_wqe_t m_wqe;
 };
 
-TEST_F(test_emlx5_wqe, write)
-{
-    ASSERT_EQ(0, parse(write_request()));
-    EXPECT_EQ(EMLX5_WQE_WRITE, m_wqe.opcode);
-    EXPECT_EQ(7, m_wqe.index);
-    EXPECT_EQ(0x55u, m_wqe.qpn);
-    EXPECT_TRUE(m_wqe.signaled);
-    EXPECT_EQ(0x1122334455667788ull, m_wqe.remote_va);
-    EXPECT_EQ(0xabcdu, m_wqe.remote_key);
-    ASSERT_EQ(2u, m_wqe.sgl.count);
-    EXPECT_EQ(128u, m_wqe.sgl.total);
-    EXPECT_EQ(0x9000u, m_wqe.sgl.sge[1].va);
-    EXPECT_EQ(0x4300u, m_wqe.sgl.sge[1].key);
-}
-
 TEST_F(test_emlx5_wqe, inlined)
 {
     std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND, 0x55, 7, 0);
@@ -102,26 +87,6 @@ TEST_F(test_emlx5_wqe, opcodes_by_type)
     EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UC));
     wqe[3] = 0x77;
     EXPECT_EQ(-1, parse(wqe, EMLX5_ST_RC));
-}
-
-TEST_F(test_emlx5_wqe, datagram)
-{
-    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND_IMM, 0x55, 7);
-
-    wqe.resize(64);
-    emlx5_put_be32(&wqe[16], 0x11111111);
-    emlx5_put_be32(&wqe[24], (1u << 31) | 0x77);
-    wqe[28] = 5;
-    emlx5_put_be16(&wqe[30], 9);
-    emlx5_put_be32(&wqe[44], 1u << 30);
-    ASSERT_EQ(0, parse(wqe, EMLX5_ST_UD));
-    EXPECT_EQ(0x11111111u, m_wqe.av.qkey);
-    EXPECT_EQ(0x77u, m_wqe.av.qpn);
-    EXPECT_EQ(5, m_wqe.av.sl);
-    EXPECT_EQ(9, m_wqe.av.lid);
-    EXPECT_TRUE(m_wqe.av.global);
-    wqe.resize(48);
-    EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UD));
 }
 
 TEST_F(test_emlx5_wqe, umr)
