@@ -29,12 +29,8 @@
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 
 enum {
     MAX_SIZE = 3 << 20
@@ -66,34 +62,8 @@ static void wait_events(side_t *side)
 
 static void open_side(side_t *side)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | (sleeps ? UCP_FEATURE_WAKEUP : 0)
-    };
-    ucp_worker_params_t worker_params = {};
-
-    CHECK_OK(ucp_init(&params, NULL, &side->context));
-    CHECK_OK(ucp_worker_create(side->context, &worker_params, &side->worker));
-}
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    ((side_t*)arg)->error = status;
-}
-
-static void create_ep(side_t *side)
-{
-    ucp_ep_params_t params = {
-        .field_mask      = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                           UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                           UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address         = side->address,
-        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb  = on_error,
-        .err_handler.arg = side
-    };
-
-    CHECK_OK(ucp_ep_create(side->worker, &params, &side->ep));
+    open_ucp(UCP_FEATURE_TAG | (sleeps ? UCP_FEATURE_WAKEUP : 0),
+             &side->context, &side->worker);
 }
 
 /* ---- the socket, beside UCX ---- */
@@ -152,10 +122,8 @@ static uint64_t place_of(unsigned message, int is_second)
 
 static ucs_status_ptr_t start_send(side_t *side, unsigned i, char *out)
 {
-    ucp_request_param_t none = {};
-
     if (side->ep == NULL) {
-        create_ep(side);
+        side->ep = new_ep_to(side->worker, side->address, &side->error);
     }
     fill(out, sizes[i], place_of(i, side->is_second));
     return ucp_tag_send_nbx(side->ep, out, sizes[i], i, &none);
@@ -168,7 +136,6 @@ static void exchange(side_t *side)
     int is_late              = is_passive && side->is_second;
     char *in                 = new_memory(MAX_SIZE);
     char *out                = new_memory(MAX_SIZE);
-    ucp_request_param_t none = {};
     ucs_status_ptr_t receive, send = NULL;
     unsigned i;
 
@@ -191,9 +158,7 @@ static void exchange(side_t *side)
 
 static void close_side(side_t *side)
 {
-    ucp_request_param_t none = {};
-
-    wait_for(side->worker, ucp_ep_close_nbx(side->ep, &none));
+    close_ep(side->worker, side->ep, 0);
     meet(side);
     side->ep = NULL;
     munmap(side->address, side->length);
@@ -201,8 +166,7 @@ static void close_side(side_t *side)
 
 static void end_side(side_t *side)
 {
-    ucp_worker_destroy(side->worker);
-    ucp_cleanup(side->context);
+    close_ucp(side->context, side->worker);
 }
 
 static void run(side_t *side, int fd, int is_second)
@@ -288,9 +252,8 @@ static void make_pair(int *fds)
 static pid_t fork_child(int fd, int other_fd, int is_second)
 {
     side_t side = {};
-    pid_t pid   = fork();
+    pid_t pid   = start_child();
 
-    CHECK(pid >= 0, "fork: %m");
     if (pid == 0) {
         close(other_fd);
         open_side(&side);
@@ -299,15 +262,6 @@ static pid_t fork_child(int fd, int other_fd, int is_second)
         exit(0);
     }
     return pid;
-}
-
-static void wait_child(pid_t pid)
-{
-    int status;
-
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
-    CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
-          "the child ended with status %x", status);
 }
 
 /* The parent has opened its side */
@@ -321,7 +275,7 @@ static void *with_child(void *parent)
     pid = fork_child(fds[1], fds[0], 1);
     close(fds[1]);
     run(parent, fds[0], 0);
-    wait_child(pid);
+    expect_end(pid, 0);
     close(fds[0]);
     return NULL;
 }
@@ -337,7 +291,7 @@ static void before(void)
     close(fds[1]);
     open_side(&side);
     run(&side, fds[0], 0);
-    wait_child(pid);
+    expect_end(pid, 0);
     end_side(&side);
 }
 
@@ -351,8 +305,8 @@ static void siblings(void)
     pids[1] = fork_child(fds[1], fds[0], 1);
     close(fds[0]);
     close(fds[1]);
-    wait_child(pids[0]);
-    wait_child(pids[1]);
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 0);
 }
 
 /* Exchanges, and then sends to a peer that no longer progresses until the
@@ -361,7 +315,6 @@ static void outlive(int fd, int is_second)
 {
     side_t side              = {.fd = fd, .is_second = is_second};
     char *out                = new_memory(MAX_SIZE);
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request = NULL;
 
     open_side(&side);
@@ -379,9 +332,7 @@ static void outlive(int fd, int is_second)
         ucp_worker_progress(side.worker);
     }
     wait_for(side.worker, request);
-    none.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
-    none.flags        = UCP_EP_CLOSE_FLAG_FORCE;
-    wait_for(side.worker, ucp_ep_close_nbx(side.ep, &none));
+    close_ep(side.worker, side.ep, UCP_EP_CLOSE_FLAG_FORCE);
     end_side(&side);
     exit(0);
 }
@@ -393,14 +344,13 @@ static void killed(void)
 
     make_pair(fds);
     for (i = 0; i < 2; ++i) {
-        pids[i] = fork();
-        CHECK(pids[i] >= 0, "fork: %m");
+        pids[i] = start_child();
         if (pids[i] == 0) {
             outlive(fds[i], i);
         }
     }
-    wait_child(pids[0]);
-    CHECK(waitpid(pids[1], NULL, 0) == pids[1], "waitpid: %m");
+    expect_end(pids[0], 0);
+    expect_end(pids[1], 1);
 }
 
 /* ---- memory hooks ---- */

@@ -18,9 +18,6 @@
 
 #include "ucp_common.h"
 
-#include <string.h>
-#include <time.h>
-
 enum {
     SMALL = 256,
     LARGE = 16 << 20,
@@ -54,49 +51,19 @@ typedef struct {
 } pair_t;
 
 
-static double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
-
 static void open_side(side_t *side)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG
-    };
-    ucp_worker_params_t worker_params = {
-        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-        .thread_mode = UCS_THREAD_MODE_MULTI
-    };
-    ucp_mem_map_params_t map_params   = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .length     = LARGE
-    };
-
     memset(side, 0, sizeof(*side));
-    side->memory       = new_memory(LARGE);
-    map_params.address = side->memory;
-    CHECK_OK(ucp_init(&params, NULL, &side->context));
-    CHECK_OK(ucp_worker_create(side->context, &worker_params, &side->worker));
-    CHECK_OK(ucp_mem_map(side->context, &map_params, &side->memh));
+    side->memory = new_memory(LARGE);
+    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_TAG, &side->context, &side->worker);
+    side->memh = map_memory(side->context, side->memory, LARGE);
 }
 
 static void close_side(side_t *side)
 {
     CHECK_OK(ucp_mem_unmap(side->context, side->memh));
-    ucp_worker_destroy(side->worker);
-    ucp_cleanup(side->context);
+    close_ucp(side->context, side->worker);
     munmap(side->memory, LARGE);
-}
-
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    ((side_t*)arg)->error = status;
 }
 
 /* An endpoint that is refused at once has failed */
@@ -109,7 +76,7 @@ static void create_ep(pair_t *pair)
         .address         = pair->address,
         .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler.cb  = on_error,
-        .err_handler.arg = &pair->initiator
+        .err_handler.arg = &pair->initiator.error
     };
 
     pair->initiator.error = ucp_ep_create(pair->initiator.worker, &params,
@@ -123,7 +90,6 @@ static void create_ep(pair_t *pair)
 static ucs_status_ptr_t
 start(pair_t *pair, enum operation operation, size_t size)
 {
-    ucp_request_param_t none = {};
     side_t *side             = &pair->initiator;
 
     switch (operation) {
@@ -150,7 +116,6 @@ static void finish_both(pair_t *pair, ucs_status_ptr_t request)
 /* All operations, while the target is there */
 static void use(pair_t *pair)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t receive;
     int i;
 
@@ -171,12 +136,7 @@ static void use(pair_t *pair)
 static void fail(pair_t *pair, ucs_status_ptr_t request,
                  enum operation operation, size_t size)
 {
-    ucp_request_param_t none  = {};
-    ucp_request_param_t force = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_EP_CLOSE_FLAG_FORCE
-    };
-    side_t *side              = &pair->initiator;
+    side_t *side = &pair->initiator;
     ucs_status_ptr_t flush;
 
     if (request == NULL) {
@@ -189,7 +149,7 @@ static void fail(pair_t *pair, ucs_status_ptr_t request,
     wait_for(side->worker, request);
     wait_for(side->worker, flush);
     ucp_rkey_destroy(pair->rkey);
-    wait_for(side->worker, ucp_ep_close_nbx(side->ep, &force));
+    close_ep(side->worker, side->ep, UCP_EP_CLOSE_FLAG_FORCE);
 }
 
 /* Prints the seconds that this takes */

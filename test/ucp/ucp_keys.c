@@ -22,9 +22,6 @@
 #include "ucp_socket.h"
 
 #include <dlfcn.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <uct/api/uct.h>
 
 enum {
@@ -99,20 +96,12 @@ ucs_status_t uct_rkey_unpack(uct_component_h component, const void *rkey_buffer,
 
 static void open_worker(void)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA
-    };
-    ucp_worker_params_t worker_params = {};
-
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_RMA, &self.context, &self.worker);
 }
 
 static void close_worker(void)
 {
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 /* Progress while a condition holds, with a limit */
@@ -144,7 +133,6 @@ static void start_listener(int role)
  * takes nothing from a key that it unpacks before the endpoint is connected. */
 static ucp_ep_h connect_as(int number, int server, ucs_status_t *error)
 {
-    ucp_request_param_t none = {};
     ucp_ep_h ep;
 
     while ((shared->port[server] == 0) || (shared->num_connected < number)) {
@@ -153,20 +141,6 @@ static ucp_ep_h connect_as(int number, int server, ucs_status_t *error)
     PROGRESS_WHILE(shared->num_connected == number);
     CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(ep, &none)));
     return ep;
-}
-
-static ucp_mem_h map_memory(void *ptr, size_t size)
-{
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = ptr,
-        .length     = size
-    };
-    ucp_mem_h memh;
-
-    CHECK_OK(ucp_mem_map(self.context, &params, &memh));
-    return memh;
 }
 
 /* Gives the other processes the key of memory */
@@ -226,8 +200,6 @@ static size_t query_key_size(void)
 
 static ucs_status_ptr_t start_transfer(ucp_ep_h ep, char *data, int is_sender)
 {
-    ucp_request_param_t none = {};
-
     return is_sender ?
            ucp_tag_send_nbx(ep, data, SIZE, TAG, &none) :
            ucp_tag_recv_nbx(self.worker, data, SIZE, TAG, -1, &none);
@@ -245,7 +217,7 @@ static void be_owner(int is_sender)
     open_worker();
     fill(data, SIZE, 0);
     shared->buffer = (uintptr_t)data;
-    memh           = map_memory(other, SIZE);
+    memh           = map_memory(self.context, other, SIZE);
     share_key(memh, OWNER);
     start_listener(OWNER);
     PROGRESS_WHILE(self.num_clients < 2);
@@ -306,8 +278,6 @@ static int got_data(const char *data)
 static ucs_status_t
 get(ucp_ep_h ep, ucp_rkey_h rkey, char *data, uint64_t address)
 {
-    ucp_request_param_t none = {};
-
     memset(data, 0, SIZE);
     return wait_for(self.worker,
                     ucp_get_nbx(ep, data, SIZE, address, rkey, &none));
@@ -317,7 +287,6 @@ get(ucp_ep_h ep, ucp_rkey_h rkey, char *data, uint64_t address)
 static ucs_status_t
 put(ucp_ep_h ep, ucp_rkey_h rkey, char *data, uint64_t place)
 {
-    ucp_request_param_t none = {};
     ucs_status_t status;
 
     fill(data, SIZE, place);
@@ -374,11 +343,11 @@ static void be_server(int role)
     fill(second, SIZE, 0);
     if (role == OWNER) {
         shared->buffer = (uintptr_t)first;
-        memh           = map_memory(first, SIZE);
+        memh           = map_memory(self.context, first, SIZE);
     } else {
         CHECK(shared->buffer == (uintptr_t)first, "another address");
         shared->second = (uintptr_t)second;
-        memh           = map_memory(second, SIZE);
+        memh           = map_memory(self.context, second, SIZE);
     }
     share_key(memh, role);
     self.num_clients = shared->num_connected;
@@ -463,12 +432,9 @@ static void be(int role, const char *mode)
 
 static pid_t start(int role, const char *mode)
 {
-    pid_t pid = fork();
+    pid_t pid = start_child();
 
-    CHECK(pid >= 0, "fork: %m");
     if (pid == 0) {
-        /* When one process fails, so does the parent, and all end */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         be(role, mode);
         exit(0);
     }
@@ -487,37 +453,16 @@ static void wait_until(volatile int *condition)
     }
 }
 
-static void end_killed(pid_t pid)
-{
-    int status;
-
-    kill(pid, SIGKILL);
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
-    CHECK(WIFSIGNALED(status), "it was not killed: status 0x%x", status);
-}
-
-static void end_well(void)
-{
-    int status;
-    pid_t pid;
-
-    while ((pid = wait(&status)) > 0) {
-        CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
-              "process %d ended with status 0x%x", pid, status);
-    }
-}
-
 int main(int argc, char **argv)
 {
     const char *mode = (argc == 2) ? argv[1] : "";
     int is_get       = !strcmp(mode, "get");
     pid_t pid;
+    int i;
 
     CHECK(is_get || !strcmp(mode, "send") || !strcmp(mode, "receive"),
           "usage: ucp_keys send|receive|get");
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED, "mmap: %m");
+    shared = new_shared(sizeof(*shared));
     setvbuf(stdout, NULL, _IOLBF, 0);
 
     pid = start(is_get ? OWNER : VICTIM, mode);
@@ -526,11 +471,13 @@ int main(int argc, char **argv)
         start(OWNER, mode);
     }
     wait_until(&shared->has_tried);
-    end_killed(pid);
+    kill_child(pid);
     if (is_get) {
         start(SUCCESSOR, mode);
         shared->has_ended = 1;
     }
-    end_well();
+    for (i = 0; i < 2; ++i) {
+        expect_end(-1, 0);
+    }
     return 0;
 }

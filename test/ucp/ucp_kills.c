@@ -18,10 +18,7 @@
 #include "ucp_socket.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 enum {
     MAX_PROCESSES = 16,
@@ -148,7 +145,6 @@ static void end_early(transfer_t *transfer)
 static void send_stream(link_t *link)
 {
     transfer_t *transfer     = &link->stream;
-    ucp_request_param_t none = {};
 
     begin(transfer, (link->position == 0) ? sizeof(self.hello) :
                                             1 + draw(MAX_SIZE));
@@ -167,7 +163,6 @@ static void send_message(link_t *link)
 {
     transfer_t *transfer     = &link->message;
     ucp_tag_t tag            = tag_of(&self.hello, link->number);
-    ucp_request_param_t none = {};
 
     begin(transfer, size_of(tag));
     fill(transfer->data, transfer->size, tag * MAX_SIZE);
@@ -253,7 +248,6 @@ static void receive_message(link_t *link)
 {
     transfer_t *transfer     = &link->message;
     ucp_tag_t tag            = tag_of(&link->hello, link->number);
-    ucp_request_param_t none = {};
 
     begin(transfer, size_of(tag));
     transfer->request = ucp_tag_recv_nbx(self.worker, transfer->data,
@@ -388,18 +382,12 @@ static void check_life(link_t *link, unsigned slot)
 
 static void be_process(unsigned slot)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | UCP_FEATURE_STREAM
-    };
-    ucp_worker_params_t worker_params = {};
     ucp_listener_h listener;
     unsigned i;
 
     self.hello = (hello_t){slot, atomic_load(&shared->life[slot])};
     self.seed  = place_of(&self.hello) >> 40;
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_STREAM, &self.context, &self.worker);
     atomic_store(&shared->port[slot],
                  listen_anywhere(self.worker, AF_INET, on_request, &listener));
 
@@ -430,8 +418,7 @@ static void be_process(unsigned slot)
             close_by_force(&self.servers[i], progress_server);
         }
     }
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 
@@ -443,10 +430,8 @@ static pid_t start(unsigned slot)
 
     atomic_store(&shared->port[slot], 0);
     atomic_fetch_add(&shared->life[slot], 1);
-    pid = fork();
-    CHECK(pid >= 0, "fork: %m");
+    pid = start_child();
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         be_process(slot);
         exit(0);
     }
@@ -492,7 +477,6 @@ int main(int argc, char **argv)
 {
     unsigned kills, i, victim;
     pid_t pids[MAX_PROCESSES];
-    int status;
 
     CHECK(argc >= 3, "usage: ucp_kills PROCESSES KILLS [SEED]");
     self.num_processes = atoi(argv[1]);
@@ -502,9 +486,7 @@ int main(int argc, char **argv)
           "2 to %d processes", MAX_PROCESSES);
     printf("seed %u\n", self.seed);
     fflush(stdout);
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED, "mmap: %m");
+    shared = new_shared(sizeof(*shared));
 
     for (i = 0; i < self.num_processes; ++i) {
         pids[i] = start(i);
@@ -513,10 +495,7 @@ int main(int argc, char **argv)
         wait_for_data();
         pause_us(draw(20000));
         victim = draw(self.num_processes);
-        kill(pids[victim], SIGKILL);
-        CHECK(waitpid(pids[victim], &status, 0) == pids[victim], "waitpid: %m");
-        CHECK(WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL),
-              "a process ended with status 0x%x", status);
+        kill_child(pids[victim]);
         pids[victim] = start(victim);
     }
     wait_for_data();
@@ -527,8 +506,7 @@ int main(int argc, char **argv)
     }
     atomic_store(&shared->is_over, 1);
     for (i = 0; i < self.num_processes; ++i) {
-        CHECK((waitpid(pids[i], &status, 0) == pids[i]) && (status == 0),
-              "a process ended with status 0x%x", status);
+        expect_end(pids[i], 0);
     }
 
     printf("%u kills, %lu connections failed, %lu receives canceled, %lu cut\n",

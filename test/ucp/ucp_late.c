@@ -24,8 +24,6 @@
 #include "ucp_socket.h"
 
 #include <sched.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 enum {
     SIZE        = 24 << 20,
@@ -100,44 +98,22 @@ static ucs_status_t receive_am(void *arg, const void *header,
 
 static void open_worker(void)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | UCP_FEATURE_AM
-    };
-    ucp_worker_params_t worker_params = {0};
-    ucp_am_handler_param_t handler    = {
+    ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
                       UCP_AM_HANDLER_PARAM_FIELD_CB,
         .id         = AM_ID,
         .cb         = receive_am
     };
 
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_AM, &self.context, &self.worker);
     CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
     self.buffer = new_memory(SIZE);
     memset(self.buffer, REUSED, SIZE); /* The NIC can write to present pages */
 }
 
-static void map_buffer(void)
-{
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = self.buffer,
-        .length     = SIZE
-    };
-
-    CHECK_OK(ucp_mem_map(self.context, &params, &self.memh));
-}
-
 /* By worker address, so that nothing but the transport tells of the peer */
 static void connect_as(int role)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address    = (ucp_address_t*)shared->address[!role]
-    };
     ucp_address_t *address;
 
     CHECK_OK(ucp_worker_get_address(self.worker, &address,
@@ -149,17 +125,16 @@ static void connect_as(int role)
     while (!shared->has_address[!role]) {
         sched_yield();
     }
-    self.ep = new_ep(self.worker, &params, &self.error);
+    self.ep = new_ep_to(self.worker, shared->address[!role], &self.error);
     if (self.has_other && (role == SENDER)) {
-        self.other = new_ep(self.worker, &params, &self.other_error);
+        self.other = new_ep_to(self.worker, shared->address[!role],
+                               &self.other_error);
     }
 }
 
 /* Another message, which is not disturbed */
 static void send_other(void)
 {
-    static const ucp_request_param_t none = {0};
-
     CHECK_OK(wait_for(self.worker,
                       ucp_tag_send_nbx(self.other, self.buffer, SIZE, OTHER_TAG,
                                        &none)));
@@ -169,8 +144,6 @@ static void send_other(void)
 
 static void receive_other(void)
 {
-    static const ucp_request_param_t none = {0};
-
     CHECK_OK(wait_for(self.worker,
                       ucp_tag_recv_nbx(self.worker, self.buffer, SIZE,
                                        OTHER_TAG, UINT64_MAX, &none)));
@@ -274,7 +247,7 @@ static void end_receive(const char *how)
 static int receive(const char *how)
 {
     if ((strcmp(how, "memh") == 0) || (strcmp(how, "unmap") == 0)) {
-        map_buffer();
+        self.memh = map_memory(self.context, self.buffer, SIZE);
     }
     if (!receive_half()) {
         shared->hold = 0;
@@ -315,7 +288,7 @@ static int run(const char *how)
     int status;
 
     memset(shared, 0, sizeof(*shared));
-    sender = fork();
+    sender = start_child();
     if (sender == 0) {
         open_worker();
         connect_as(SENDER);
@@ -323,7 +296,7 @@ static int run(const char *how)
         _exit(0);
     }
     shared->sender = sender;
-    receiver       = fork();
+    receiver       = start_child();
     if (receiver == 0) {
         open_worker();
         connect_as(RECEIVER);
@@ -356,9 +329,7 @@ int main(int argc, char **argv)
             return 77;
         }
     }
-    shared         = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED, "mmap: %m");
+    shared         = new_shared(sizeof(*shared));
     for (i = 0; i < ROUNDS; ++i) {
         status = run(argv[2]);
         CHECK((status == 0) || (status == COMPLETE), "round %d failed", i);

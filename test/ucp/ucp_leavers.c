@@ -17,10 +17,7 @@
 #include <dirent.h>
 #include <getopt.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 enum {
     SIZE        = 200000, /* by RDMA operations, with all connections */
@@ -70,23 +67,12 @@ static void hear(const int *fds)
 
 static void open_worker(void)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG
-    };
-    ucp_worker_params_t worker_params = {};
-    ucp_config_t *config;
-
-    CHECK_OK(ucp_config_read(NULL, NULL, &config));
-    CHECK_OK(ucp_init(&params, config, &self.context));
-    ucp_config_release(config);
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
 }
 
 static void close_worker(void)
 {
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 
@@ -175,7 +161,6 @@ static void progress(void)
 
 static void receive(char *data)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request;
 
     memset(data, 0, SIZE);
@@ -257,7 +242,6 @@ static void serve(void)
 static void send_one(ucp_ep_h ep)
 {
     char *data               = new_memory(SIZE);
-    ucp_request_param_t none = {};
 
     fill(data, SIZE, 0);
     CHECK_OK(wait_for(self.worker, ucp_tag_send_nbx(ep, data, SIZE, 0, &none)));
@@ -303,27 +287,6 @@ static void leave(int how)
 
 /* ---- the processes ---- */
 
-static pid_t start(void)
-{
-    pid_t pid = fork();
-
-    CHECK(pid >= 0, "fork: %m");
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-    }
-    return pid;
-}
-
-static void expect_end(pid_t pid, int how)
-{
-    int status;
-
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
-    CHECK((how == 3) ? WIFSIGNALED(status) :
-          (WIFEXITED(status) && (WEXITSTATUS(status) == 0)),
-          "process %d ended with status 0x%x", pid, status);
-}
-
 /* Clients that are connected at the same time, and leave at the same time */
 static void run_leavers(unsigned first, unsigned count)
 {
@@ -331,7 +294,7 @@ static void run_leavers(unsigned first, unsigned count)
     unsigned i;
 
     for (i = 0; i < count; ++i) {
-        pids[i] = start();
+        pids[i] = start_child();
         if (pids[i] == 0) {
             leave((first + i) % 4);
         }
@@ -343,7 +306,7 @@ static void run_leavers(unsigned first, unsigned count)
         tell(self.to_leavers);
     }
     for (i = 0; i < count; ++i) {
-        expect_end(pids[i], (first + i) % 4);
+        expect_end(pids[i], (first + i) % 4 == 3);
     }
 }
 
@@ -352,14 +315,14 @@ static void run(void)
     pid_t server, resident;
     unsigned i;
 
-    server = start();
+    server = start_child();
     if (server == 0) {
         serve();
         exit(0);
     }
     CHECK(read(self.to_parent[0], &self.port, sizeof(self.port)) ==
           sizeof(self.port), "the server is gone");
-    resident = start();
+    resident = start_child();
     if (resident == 0) {
         stay();
         exit(0);

@@ -27,11 +27,8 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <sys/prctl.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 
 #define SIZE      (self.size)
 #define LIMIT     (SIZE / 3)
@@ -200,29 +197,15 @@ static char *new_buffer(void)
     return ptr;
 }
 
-static void open_worker(void)
-{
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG
-    };
-    ucp_worker_params_t worker_params = {};
-
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
-}
-
 static void close_worker(unsigned flags)
 {
     close_ep(self.worker, self.ep, flags);
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 /* Behind this, UCP chooses RDMA for large messages */
 static void say_hello(int is_first)
 {
-    ucp_request_param_t none = {};
     char hello               = 0;
     int i;
 
@@ -272,12 +255,11 @@ static void *take_all_memory(void *arg)
 /* In the group its data do not fit, so they are those of untouched memory */
 static void be_sender(int is_killed, int is_peer_killed)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request;
     pthread_t thread;
     char *data;
 
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
     while (atomic_load(&shared->port) == 0) {
         usleep(1000);
     }
@@ -329,12 +311,11 @@ static void wait_for_kill(const volatile char *data, ucs_status_ptr_t request)
 
 static void be_receiver(int is_killed, int is_peer_killed)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request;
     ucp_listener_h listener;
     char *data, *copy;
 
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
     atomic_store(&shared->port, listen_anywhere(self.worker, AF_INET,
                                                 on_request, &listener));
     while (self.ep == NULL) {
@@ -376,25 +357,13 @@ static void be_receiver(int is_killed, int is_peer_killed)
 static pid_t start(void (*func)(int is_killed, int is_peer_killed),
                    int is_killed, int is_peer_killed)
 {
-    pid_t pid = fork();
+    pid_t pid = start_child();
 
-    CHECK(pid >= 0, "fork: %m");
     if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         func(is_killed, is_peer_killed);
         exit(0);
     }
     return pid;
-}
-
-static void check_end(pid_t pid, int is_killed)
-{
-    int status;
-
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
-    CHECK(is_killed ? (WIFSIGNALED(status) && (WTERMSIG(status) == SIGKILL)) :
-                      (status == 0),
-          "a process ended with status 0x%x", status);
 }
 
 int main(int argc, char **argv)
@@ -413,19 +382,17 @@ int main(int argc, char **argv)
     check_no_swap();
     check_disk();
     make_group();
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED, "mmap: %m");
+    shared = new_shared(sizeof(*shared));
 
     receiver = start(be_receiver, kill_receiver, kill_sender);
     sender   = start(be_sender, kill_sender, kill_receiver);
     if (kill_receiver) {
-        check_end(receiver, 1);
-        check_end(sender, 0);
+        expect_end(receiver, 1);
+        expect_end(sender, 0);
     } else {
-        check_end(sender, kill_sender);
+        expect_end(sender, kill_sender);
         atomic_store(&shared->is_killed, 1);
-        check_end(receiver, 0);
+        expect_end(receiver, 0);
     }
 
     num = self.is_file ?

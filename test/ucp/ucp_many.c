@@ -20,10 +20,7 @@
 
 #include <dirent.h>
 #include <poll.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 enum {
     AM_ID     = 1,
@@ -182,12 +179,7 @@ static ucs_status_t on_message(void *arg, const void *header, size_t size,
 
 static void open_worker(void)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP
-    };
-    ucp_worker_params_t worker_params = {};
-    ucp_am_handler_param_t handler    = {
+    ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
                       UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
@@ -196,8 +188,7 @@ static void open_worker(void)
         .flags      = UCP_AM_FLAG_WHOLE_MSG
     };
 
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_AM | UCP_FEATURE_WAKEUP, &self.context, &self.worker);
     CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
 }
 
@@ -307,8 +298,7 @@ static void serve(void)
     }
     print_resources("all gone");
     ucp_listener_destroy(self.listener);
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
     print_resources("closed");
 }
 
@@ -357,30 +347,11 @@ static void be_client(unsigned client)
         _exit(0);
     }
     close_ep(self.worker, ep, 0);
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 
 /* ---- the processes ---- */
-
-static pid_t start(void (*func)(unsigned), unsigned arg)
-{
-    pid_t pid = fork();
-
-    CHECK(pid >= 0, "fork: %m");
-    if (pid == 0) {
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
-        func(arg);
-        exit(0);
-    }
-    return pid;
-}
-
-static void run_server(unsigned unused)
-{
-    serve();
-}
 
 int main(int argc, char **argv)
 {
@@ -395,9 +366,15 @@ int main(int argc, char **argv)
     CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit: %m");
     CHECK(!pipe(self.port), "pipe: %m");
 
-    start(run_server, 0);
+    if (start_child() == 0) {
+        serve();
+        return 0;
+    }
     for (i = 0; i < self.num_clients; ++i) {
-        start(be_client, i);
+        if (start_child() == 0) {
+            be_client(i);
+            return 0;
+        }
     }
     for (i = 0; i < self.num_clients + 1; ++i) {
         CHECK(wait(&status) > 0, "wait: %m");

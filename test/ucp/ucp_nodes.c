@@ -11,13 +11,10 @@
  */
 
 #define _GNU_SOURCE
-#include "ucp_common.h"
+#include "ucp_socket.h"
 
 #include <arpa/inet.h>
 #include <getopt.h>
-#include <netinet/in.h>
-#include <string.h>
-#include <time.h>
 
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
@@ -57,46 +54,11 @@ static void take(unsigned round)
           "madvise: %m");
 }
 
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    self.error = status;
-}
-
-static ucs_status_t create_ep(ucp_ep_params_t *params)
-{
-    params->field_mask    |= UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                             UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-    params->err_mode       = UCP_ERR_HANDLING_MODE_PEER;
-    params->err_handler.cb = on_error;
-    self.error             = UCS_OK;
-    return ucp_ep_create(self.worker, params, &self.ep);
-}
-
 static void on_request(ucp_conn_request_h request, void *arg)
 {
-    ucp_ep_params_t params = {
-        .field_mask   = UCP_EP_PARAM_FIELD_CONN_REQUEST,
-        .conn_request = request
-    };
-
     CHECK(!self.is_accepted, "a second request");
-    CHECK_OK(create_ep(&params));
+    self.ep          = accept_request(self.worker, request, &self.error);
     self.is_accepted = 1;
-}
-
-static void open_worker(void)
-{
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | UCP_FEATURE_RMA
-    };
-    ucp_worker_params_t worker_params = {};
-    ucp_config_t *config;
-
-    CHECK_OK(ucp_config_read(NULL, NULL, &config));
-    CHECK_OK(ucp_init(&params, config, &self.context));
-    ucp_config_release(config);
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
 }
 
 
@@ -104,15 +66,12 @@ static void open_worker(void)
 
 static void send_data(const void *data, size_t size, ucp_tag_t tag)
 {
-    ucp_request_param_t none = {};
-
     CHECK_OK(wait_for(self.worker,
                       ucp_tag_send_nbx(self.ep, data, size, tag, &none)));
 }
 
 static void receive_data(void *data, size_t size, ucp_tag_t tag)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request = ucp_tag_recv_nbx(self.worker, data, size, tag,
                                                 -1, &none);
 
@@ -126,8 +85,6 @@ static void receive_data(void *data, size_t size, ucp_tag_t tag)
 
 static void flush(void)
 {
-    ucp_request_param_t none = {};
-
     CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none)));
 }
 
@@ -174,19 +131,12 @@ static void exchange(unsigned round, unsigned i, int is_first)
 
 static void provide(unsigned rounds)
 {
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = self.data,
-        .length     = MAX_SIZE
-    };
-    target_t target             = {.address = (uintptr_t)self.data};
+    target_t target = {.address = (uintptr_t)self.data};
     unsigned round, i;
-    ucp_mem_h memh;
+    ucp_mem_h memh  = map_memory(self.context, self.data, MAX_SIZE);
     size_t length;
     void *key;
 
-    CHECK_OK(ucp_mem_map(self.context, &params, &memh));
     CHECK_OK(ucp_rkey_pack(self.context, memh, &key, &length));
     CHECK(length <= MAX_KEY, "a key of %zu bytes", length);
     memcpy(target.key, key, length);
@@ -212,7 +162,6 @@ static void provide(unsigned rounds)
 
 static void access_peer(unsigned rounds)
 {
-    ucp_request_param_t none = {};
     unsigned round, i;
     target_t target;
     ucp_rkey_h rkey;
@@ -247,13 +196,6 @@ static void access_peer(unsigned rounds)
 
 
 /* ---- both sides ---- */
-
-static void close_ep(void)
-{
-    ucp_request_param_t none = {};
-
-    (void)wait_for(self.worker, ucp_ep_close_nbx(self.ep, &none));
-}
 
 static void run(unsigned rounds, int is_first)
 {
@@ -302,13 +244,13 @@ static void listen_at(uint16_t port, unsigned rounds)
         ucp_worker_progress(self.worker);
     }
     run(rounds, 0);
-    close_ep();
+    close_ep(self.worker, self.ep, 0);
     ucp_listener_destroy(listener);
 }
 
 /* Until the other host listens, a connection is refused: its first message
  * ends with an error */
-static void connect_to(struct sockaddr_in *address)
+static void connect_to_other(struct sockaddr_in *address)
 {
     ucp_ep_params_t params   = {
         .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
@@ -317,18 +259,17 @@ static void connect_to(struct sockaddr_in *address)
         .sockaddr.addr    = (struct sockaddr*)address,
         .sockaddr.addrlen = sizeof(*address)
     };
-    ucp_request_param_t none = {};
     time_t end               = time(NULL) + CONNECT_SEC;
     ucs_status_t status;
 
     for (;;) {
-        CHECK_OK(create_ep(&params));
+        self.ep = new_ep(self.worker, &params, &self.error);
         status = wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none));
         if ((status == UCS_OK) && (self.error == UCS_OK)) {
             return;
         }
         CHECK(time(NULL) < end, "no connection: %s", ucs_status_string(status));
-        close_ep();
+        close_ep(self.worker, self.ep, 0);
         usleep(100000);
     }
 }
@@ -358,19 +299,18 @@ int main(int argc, char **argv)
     }
 
     self.data = new_memory(MAX_SIZE);
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_RMA, &self.context, &self.worker);
     if (strcmp(argv[optind], "listen") == 0) {
         listen_at(port, rounds);
     } else {
         CHECK(inet_pton(AF_INET, argv[optind], &address.sin_addr) == 1,
               "'%s' is no IPv4 address", argv[optind]);
         address.sin_port = htons(port);
-        connect_to(&address);
+        connect_to_other(&address);
         run(rounds, 1);
-        close_ep();
+        close_ep(self.worker, self.ep, 0);
     }
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
     munmap(self.data, MAX_SIZE);
     printf("%u rounds\n", rounds);
     return 0;

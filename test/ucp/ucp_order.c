@@ -15,10 +15,7 @@
 
 #include "ucp_common.h"
 
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 
 enum {
     OPS       = 24,            /* Of a round */
@@ -119,19 +116,6 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length,
     return UCS_OK;
 }
 
-static void open_worker(void)
-{
-    ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
-                      UCP_FEATURE_STREAM | UCP_FEATURE_AMO64
-    };
-    ucp_worker_params_t worker_params = {};
-
-    CHECK_OK(ucp_init(&params, NULL, &context));
-    CHECK_OK(ucp_worker_create(context, &worker_params, &worker));
-}
-
 static void send_all(const void *data, size_t length)
 {
     CHECK(write(link_fd, data, length) == (ssize_t)length, "write: %m");
@@ -193,14 +177,8 @@ static ucp_ep_h connect_to(const void *address)
 /* The counters are written when the worker is destroyed */
 static void close_worker(ucp_ep_h ep)
 {
-    const ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_EP_CLOSE_FLAG_FORCE
-    };
-
-    (void)wait_for(worker, ucp_ep_close_nbx(ep, &param));
-    ucp_worker_destroy(worker);
-    ucp_cleanup(context);
+    close_ep(worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
+    close_ucp(context, worker);
 }
 
 static void look_at_words(void)
@@ -218,7 +196,6 @@ static void look_at_words(void)
 
 static void look_at_tags(void)
 {
-    const ucp_request_param_t param = {};
     ucp_tag_recv_info_t info;
     ucp_tag_message_h message;
     char *data;
@@ -231,7 +208,7 @@ static void look_at_tags(void)
     see(info.sender_tag); /* Its data may come later, by rendezvous */
     data = malloc(info.length);
     CHECK_OK(wait_for(worker, ucp_tag_msg_recv_nbx(worker, data, info.length,
-                                                   message, &param)));
+                                                   message, &none)));
     free(data);
 }
 
@@ -279,11 +256,6 @@ static void run_target(void)
         .id         = AM_ID,
         .cb         = on_am
     };
-    ucp_mem_map_params_t map = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .length     = sizeof(*area)
-    };
     ucp_address_t *address;
     size_t length;
     ucp_mem_h memh;
@@ -291,10 +263,10 @@ static void run_target(void)
     ucp_ep_h ep;
     char go_on;
 
-    open_worker();
-    area        = (area_t*)new_memory(sizeof(*area));
-    map.address = area;
-    CHECK_OK(ucp_mem_map(context, &map, &memh));
+    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
+             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &context, &worker);
+    area = (area_t*)new_memory(sizeof(*area));
+    memh = map_memory(context, area, sizeof(*area));
     CHECK_OK(ucp_rkey_pack(context, memh, &key, &length));
     CHECK_OK(ucp_worker_set_am_recv_handler(worker, &handler));
     send_sized(key, length);
@@ -341,7 +313,6 @@ static void run_target(void)
 static ucs_status_ptr_t start_op(ucp_ep_h ep, ucp_rkey_h rkey, int i,
                                  area_t *source, area_t *remote, int *numbers)
 {
-    const ucp_request_param_t param = {};
     const ucp_request_param_t wide  = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE,
         .datatype     = ucp_dt_make_contig(sizeof(uint64_t))
@@ -353,33 +324,32 @@ static ucs_status_ptr_t start_op(ucp_ep_h ep, ucp_rkey_h rkey, int i,
     switch (ops[i].kind) {
     case SMALL_PUT:
     case LARGE_PUT:
-        return ucp_put_nbx(ep, source->places[i], size, place, rkey, &param);
+        return ucp_put_nbx(ep, source->places[i], size, place, rkey, &none);
     case GET:
-        return ucp_get_nbx(ep, source->places[i], size, place, rkey, &param);
+        return ucp_get_nbx(ep, source->places[i], size, place, rkey, &none);
     case FLAG:
         return ucp_put_nbx(ep, (void*)&source->words[i], sizeof(uint64_t), word,
-                           rkey, &param);
+                           rkey, &none);
     case ATOMIC:
         return ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD,
                                  (void*)&source->words[i], 1, word, rkey,
                                  &wide);
     case AM:
         return ucp_am_send_nbx(ep, AM_ID, &numbers[i], sizeof(int), NULL, 0,
-                               &param);
+                               &none);
     case BIG:
         return ucp_am_send_nbx(ep, AM_ID, &numbers[i], sizeof(int),
-                               source->places[i], BIG_AM, &param);
+                               source->places[i], BIG_AM, &none);
     case TAG:
-        return ucp_tag_send_nbx(ep, source->places[i], size, i, &param);
+        return ucp_tag_send_nbx(ep, source->places[i], size, i, &none);
     default:
-        return ucp_stream_send_nbx(ep, &numbers[i], sizeof(int), &param);
+        return ucp_stream_send_nbx(ep, &numbers[i], sizeof(int), &none);
     }
 }
 
 static void run_round(ucp_ep_h ep, ucp_rkey_h rkey, area_t *source,
                       area_t *remote)
 {
-    const ucp_request_param_t param = {};
     ucs_status_ptr_t requests[OPS];
     int numbers[OPS];
     int i;
@@ -398,7 +368,7 @@ static void run_round(ucp_ep_h ep, ucp_rkey_h rkey, area_t *source,
     for (i = 0; i < OPS; ++i) {
         CHECK_OK(wait_for(worker, requests[i]));
     }
-    CHECK_OK(wait_for(worker, ucp_ep_flush_nbx(ep, &param)));
+    CHECK_OK(wait_for(worker, ucp_ep_flush_nbx(ep, &none)));
     (void)draw(2); /* As the target does */
     ++round_number;
 }
@@ -415,7 +385,8 @@ static void run_initiator(double seconds)
     ucp_ep_h ep;
     char ready;
 
-    open_worker();
+    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
+             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &context, &worker);
     key = receive_sized();
     receive_all(&remote, sizeof(remote));
     ep = connect_to(receive_sized());
@@ -458,8 +429,7 @@ int main(int argc, char **argv)
 
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
     for (i = 0; i < 2; ++i) {
-        pids[i] = fork();
-        CHECK(pids[i] >= 0, "fork: %m");
+        pids[i] = start_child();
         if (pids[i] == 0) {
             link_fd = fds[i];
             close(fds[1 - i]);

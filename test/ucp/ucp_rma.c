@@ -10,8 +10,6 @@
 
 #include "ucp_common.h"
 
-#include <string.h>
-
 enum {
     MAX_SIZE = 4 << 20,
     ROUNDS   = 10,
@@ -81,20 +79,6 @@ static void finish(ucs_status_ptr_t request)
     CHECK_OK(wait_for(near, request));
 }
 
-static ucp_mem_h map_memory(char *ptr)
-{
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = ptr,
-        .length     = MAX_SIZE
-    };
-    ucp_mem_h memh;
-
-    CHECK_OK(ucp_mem_map(context, &params, &memh));
-    return memh;
-}
-
 static ucp_rkey_h get_key(ucp_ep_h ep, ucp_mem_h memh)
 {
     void *packed;
@@ -111,7 +95,6 @@ static ucp_rkey_h get_key(ucp_ep_h ep, ucp_mem_h memh)
 static void put_and_get(ucp_ep_h ep, char *target, ucp_rkey_h rkey,
                         size_t size, uint64_t place)
 {
-    ucp_request_param_t none = {};
     char *local              = new_memory(MAX_SIZE);
 
     fill(local, size, place);
@@ -128,7 +111,6 @@ static void put_and_get(ucp_ep_h ep, char *target, ucp_rkey_h rkey,
 
 static void send_message(ucp_ep_h ep)
 {
-    ucp_request_param_t none = {};
     uint64_t sent = 1, received = 0;
     ucs_status_ptr_t request;
 
@@ -142,7 +124,6 @@ static void send_message(ucp_ep_h ep)
 int main(int argc, char **argv)
 {
     char *target             = new_memory(MAX_SIZE);
-    ucp_request_param_t none = {};
     unsigned i, round;
     ucp_rkey_h rkey;
     ucp_mem_h memh;
@@ -150,7 +131,7 @@ int main(int argc, char **argv)
 
     open_context(argv + 1, argc - 1);
     ep   = connect_workers();
-    memh = map_memory(target);
+    memh = map_memory(context, target, MAX_SIZE);
     rkey = get_key(ep, memh);
     for (round = 0; round < ROUNDS; ++round) {
         for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {

@@ -27,9 +27,6 @@
 #include <getopt.h>
 #include <ifaddrs.h>
 #include <net/if.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 
 enum {
     MAX_SIZE     = 4 << 20,
@@ -80,7 +77,6 @@ static struct {
         int      is_copy;       /* desc is memory of ours */
     } am;
 } self;
-
 
 
 /* ---- UCP objects ---- */
@@ -135,26 +131,15 @@ static void set_am_handler(unsigned id, ucp_am_recv_callback_t cb)
 
 static void open_worker(void)
 {
-    ucp_params_t params               = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_TAG | UCP_FEATURE_STREAM | UCP_FEATURE_AM |
-                      UCP_FEATURE_RMA
-    };
-    ucp_worker_params_t worker_params = {};
-    ucp_config_t *config;
-
-    CHECK_OK(ucp_config_read(NULL, NULL, &config));
-    CHECK_OK(ucp_init(&params, config, &self.context));
-    ucp_config_release(config);
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_STREAM | UCP_FEATURE_AM |
+             UCP_FEATURE_RMA, &self.context, &self.worker);
     set_am_handler(AM_HELLO, on_hello);
     set_am_handler(AM_DATA, on_data);
 }
 
 static void close_worker(void)
 {
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 static void on_request(ucp_conn_request_h request, void *arg)
@@ -185,7 +170,6 @@ static uint64_t place_of(unsigned client, unsigned kind, unsigned size_index)
 static ucs_status_t send_data(ucp_ep_h ep, unsigned client, unsigned kind,
                               const char *data, size_t size)
 {
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request;
 
     switch (kind) {
@@ -203,8 +187,6 @@ static ucs_status_t send_data(ucp_ep_h ep, unsigned client, unsigned kind,
 
 static ucs_status_t receive_am(char *data, size_t size)
 {
-    ucp_request_param_t none = {};
-
     while (!self.am.arrived) {
         ucp_worker_progress(self.worker);
     }
@@ -228,7 +210,6 @@ static ucs_status_t receive_data(ucp_ep_h ep, unsigned client, unsigned kind,
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = UCP_STREAM_RECV_FLAG_WAITALL
     };
-    ucp_request_param_t none     = {};
     size_t length;
 
     switch (kind) {
@@ -321,7 +302,6 @@ transfer_until_error(ucp_ep_h ep, unsigned client, int is_sender,
     char *before    = new_memory(MAX_SIZE);
     unsigned rounds = 0;
     double deadline = 0;
-    ucp_request_param_t none = {};
     ucs_status_ptr_t request;
     ucs_status_t status;
 
@@ -505,12 +485,9 @@ static void disturb(void)
 
 static pid_t start(int number, void (*func)(int arg), int arg)
 {
-    pid_t pid = fork();
+    pid_t pid = start_child();
 
-    CHECK(pid >= 0, "fork: %m");
     if (pid == 0) {
-        /* When one process fails, so does the parent, and all end */
-        prctl(PR_SET_PDEATHSIG, SIGKILL);
         self.number = number;
         if ((number >= 0) && (self.client_tls != NULL)) {
             setenv("UCX_TLS", self.client_tls, 1);
@@ -547,27 +524,11 @@ static void wait_until_busy(void)
     CHECK(read(self.busy[0], &byte, 1) == 1, "read: %m");
 }
 
-/* All of them end well, in any order */
 static void end_well(unsigned count)
 {
-    int status;
-    pid_t pid;
-
     for (; count > 0; --count) {
-        pid = wait(&status);
-        CHECK(pid > 0, "wait: %m");
-        CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 0),
-              "process %d ended with status 0x%x", pid, status);
+        expect_end(-1, 0);
     }
-}
-
-static void end_killed(pid_t pid)
-{
-    int status;
-
-    kill(pid, SIGKILL);
-    CHECK(waitpid(pid, &status, 0) == pid, "waitpid: %m");
-    CHECK(WIFSIGNALED(status), "it was not killed: status 0x%x", status);
 }
 
 static void run(const char *mode)
@@ -587,7 +548,7 @@ static void run(const char *mode)
         pid = start(-1, run_server_until_killed, 0);
         start(0, be_client, 1);
         wait_until_busy();
-        end_killed(pid);
+        kill_child(pid);
         end_well(1);
     } else {
         CHECK(kill_client || !strcmp(mode, "data"), "no mode '%s'", mode);
@@ -598,7 +559,7 @@ static void run(const char *mode)
         if (kill_client) {
             pid = start(0, be_client, 1);
             wait_until_busy();
-            end_killed(pid);
+            kill_child(pid);
         }
         end_well(self.num_clients + 1 - kill_client);
     }

@@ -11,18 +11,8 @@
 #include "ucp_common.h"
 
 #include <netinet/in.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 
-
-static inline double now(void)
-{
-    struct timespec time;
-
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec + time.tv_nsec * 1e-9;
-}
 
 /* Of this host; unless it is set, of the loopback device */
 static struct sockaddr_in6 socket_in6 = {
@@ -48,29 +38,6 @@ make_address(struct sockaddr_storage *storage, int family, uint16_t port)
     in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     in->sin_port        = htons(port);
     return sizeof(*in);
-}
-
-static inline void
-on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-    CHECK(status != UCS_OK, "the error handler got no error");
-    *(ucs_status_t*)arg = status;
-}
-
-/* @param [out] error  UCS_OK until the endpoint fails. */
-static inline ucp_ep_h
-new_ep(ucp_worker_h worker, ucp_ep_params_t *params, ucs_status_t *error)
-{
-    ucp_ep_h ep;
-
-    *error                  = UCS_OK;
-    params->field_mask     |= UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                              UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
-    params->err_mode        = UCP_ERR_HANDLING_MODE_PEER;
-    params->err_handler.cb  = on_error;
-    params->err_handler.arg = error;
-    CHECK_OK(ucp_ep_create(worker, params, &ep));
-    return ep;
 }
 
 static inline ucp_ep_h
@@ -121,16 +88,6 @@ listen_anywhere(ucp_worker_h worker, int family,
     CHECK_OK(ucp_listener_query(*listener, &attr));
     /* The port is at the same place in both families */
     return ntohs(((struct sockaddr_in*)&attr.sockaddr)->sin_port);
-}
-
-static inline void close_ep(ucp_worker_h worker, ucp_ep_h ep, unsigned flags)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = flags
-    };
-
-    wait_for(worker, ucp_ep_close_nbx(ep, &param));
 }
 
 #endif

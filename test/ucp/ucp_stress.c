@@ -18,11 +18,7 @@
 #include "ucp_common.h"
 
 #include <errno.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
 
 enum {
     MAX_SIZE   = 2 << 20,
@@ -38,6 +34,7 @@ static struct {
     ucp_worker_h  worker;
     ucp_address_t *peer;
     ucp_ep_h      ep;
+    ucs_status_t  error;
     ucp_mem_h     memh;
     char          *memory;      /* Exported: the peer has its key */
     uint64_t      peer_memory;
@@ -96,34 +93,9 @@ static void barrier(void)
     recv_all(&byte, 1);
 }
 
-static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
-{
-}
-
 static void connect_to_peer(void)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE,
-        .address         = self.peer,
-        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb  = on_error
-    };
-
-    CHECK_OK(ucp_ep_create(self.worker, &params, &self.ep));
-}
-
-static void close_ep(unsigned flags)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = flags
-    };
-    ucs_status_t status       = wait_for(self.worker,
-                                         ucp_ep_close_nbx(self.ep, &param));
-
-    CHECK((status == UCS_OK) || flags, "close: %s", ucs_status_string(status));
+    self.ep = new_ep_to(self.worker, self.peer, &self.error);
 }
 
 
@@ -138,7 +110,6 @@ static void stream(unsigned rounds)
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = UCP_STREAM_RECV_FLAG_WAITALL
     };
-    ucp_request_param_t none = {};
     uint64_t sent = 0, got = 0, total = (uint64_t)rounds * MAX_SIZE;
     ucs_status_ptr_t receive = NULL;
     size_t length, receiving = 0;
@@ -280,19 +251,13 @@ static void active_messages(unsigned rounds)
 
 static void share_memory(void)
 {
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .length     = MAX_SIZE
-    };
     uint64_t *address;
     size_t length;
     void *key;
 
-    self.memory    = new_memory(MAX_SIZE);
-    params.address = self.memory;
+    self.memory = new_memory(MAX_SIZE);
     fill(self.memory, MAX_SIZE, 0);
-    CHECK_OK(ucp_mem_map(self.context, &params, &self.memh));
+    self.memh = map_memory(self.context, self.memory, MAX_SIZE);
     CHECK_OK(ucp_rkey_pack(self.context, self.memh, &key, &length));
     send_blob(&self.memory, sizeof(self.memory));
     send_blob(key, length);
@@ -313,7 +278,6 @@ enum { NUM_KINDS = 5 };
 static void start_all(ucp_rkey_h rkey, char *in, const char *out,
                       ucs_status_ptr_t *requests)
 {
-    ucp_request_param_t none     = {};
     static const uint64_t number = 0;
     const size_t half            = MAX_SIZE / 2;
 
@@ -348,7 +312,7 @@ static void close_by_force(unsigned rounds)
         }
 
         ucp_rkey_destroy(rkey);
-        close_ep(UCP_EP_CLOSE_FLAG_FORCE);
+        close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
         for (i = 0; i < NUM_KINDS; ++i) {
             wait_for(self.worker, requests[i]);
         }
@@ -394,24 +358,19 @@ static ucs_status_t drop_message(void *arg, const void *header, size_t size,
 
 static void run(const char *mode, unsigned rounds)
 {
-    ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES,
-        .features   = UCP_FEATURE_RMA | UCP_FEATURE_TAG | UCP_FEATURE_STREAM |
-                      UCP_FEATURE_AM
-    };
-    int is_close                         = !strcmp(mode, "close");
-    ucp_worker_params_t worker_params    = {};
-    ucp_am_handler_param_t handler       = {
+    int is_close                   = !strcmp(mode, "close");
+    ucp_am_handler_param_t handler = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
                       UCP_AM_HANDLER_PARAM_FIELD_CB,
         .id         = AM_ID,
         .cb         = is_close ? drop_message : on_message
     };
     ucp_address_t *address;
+    ucs_status_t status;
     size_t length;
 
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_TAG | UCP_FEATURE_STREAM |
+             UCP_FEATURE_AM, &self.context, &self.worker);
     CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
     CHECK_OK(ucp_worker_get_address(self.worker, &address, &length));
     send_blob(address, length);
@@ -429,13 +388,15 @@ static void run(const char *mode, unsigned rounds)
     }
 
     barrier();
-    close_ep(is_close ? UCP_EP_CLOSE_FLAG_FORCE : 0);
+    status = close_ep(self.worker, self.ep,
+                      is_close ? UCP_EP_CLOSE_FLAG_FORCE : 0);
+    CHECK((status == UCS_OK) || is_close, "close: %s",
+          ucs_status_string(status));
     barrier();
     if (self.memh != NULL) {
         CHECK_OK(ucp_mem_unmap(self.context, self.memh));
     }
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    close_ucp(self.context, self.worker);
 }
 
 static void disturb(const pid_t *pids, int stop)
@@ -478,7 +439,7 @@ int main(int argc, char **argv)
 
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair: %m");
     for (i = 0; i < 2; ++i) {
-        pids[i] = fork();
+        pids[i] = start_child();
         if (pids[i] == 0) {
             self.number = i;
             self.sock   = socks[i];
