@@ -18,39 +18,12 @@
  * rank has ended, and puts to the dead one, over any transport */
 #define LATER_WINDOWS  (OMPI_MAJOR_VERSION < 5)
 
-/* All ranks with all ranks, by put and by get */
-static uint64_t exchange_in_window(MPI_Comm all, int round)
-{
-    char *out = malloc(LENGTH), *in = malloc(LENGTH), *window = malloc(LENGTH);
-    int rank, size, next, previous;
-    MPI_Win win;
-
-    MPI_Comm_rank(all, &rank);
-    MPI_Comm_size(all, &size);
-    next     = (rank + 1) % size;
-    previous = (rank + size - 1) % size;
-    mpi_test_fill(out, LENGTH, rank + round);
-    MPI_Win_create(window, LENGTH, 1, MPI_INFO_NULL, all, &win);
-    MPI_Win_fence(0, win);
-    MPI_Put(out, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
-    MPI_Win_fence(0, win);
-    mpi_test_verify(window, LENGTH, previous + round, "put block");
-    MPI_Get(in, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
-    MPI_Win_fence(0, win);
-    mpi_test_verify(in, LENGTH, rank + round, "block got back");
-
-    MPI_Win_free(&win);
-    free(window);
-    free(in);
-    free(out);
-    return 2 * LENGTH;
-}
-
-/* All ranks with all ranks, by message */
-static uint64_t exchange(MPI_Comm all, int round)
+/* Each rank with its neighbours: by message, and by put and by get */
+static uint64_t exchange(MPI_Comm all, int round, int has_window)
 {
     char *out = malloc(LENGTH), *in = malloc(LENGTH);
     int rank, size, next, previous;
+    MPI_Win win;
 
     MPI_Comm_rank(all, &rank);
     MPI_Comm_size(all, &size);
@@ -61,9 +34,22 @@ static uint64_t exchange(MPI_Comm all, int round)
                  1, all, MPI_STATUS_IGNORE);
     mpi_test_verify(in, LENGTH, previous + round, "message");
 
+    if (has_window) {
+        memset(in, 0, LENGTH);
+        MPI_Win_create(in, LENGTH, 1, MPI_INFO_NULL, all, &win);
+        MPI_Win_fence(0, win);
+        MPI_Put(out, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
+        MPI_Win_fence(0, win);
+        mpi_test_verify(in, LENGTH, previous + round, "put block");
+        memset(out, 0, LENGTH);
+        MPI_Get(out, LENGTH, MPI_BYTE, next, 0, LENGTH, MPI_BYTE, win);
+        MPI_Win_fence(0, win);
+        mpi_test_verify(out, LENGTH, rank + round, "block got back");
+        MPI_Win_free(&win);
+    }
     free(in);
     free(out);
-    return LENGTH;
+    return has_window ? 3 * LENGTH : LENGTH;
 }
 
 int main(int argc, char **argv)
@@ -95,10 +81,7 @@ int main(int argc, char **argv)
         CHECK(other != MPI_COMM_NULL, "no process was started");
         MPI_Intercomm_merge(other, is_child, &all);
         for (i = 0; i < 2; ++i) {
-            bytes += exchange(all, i);
-            if (has_window) {
-                bytes += exchange_in_window(all, i);
-            }
+            bytes += exchange(all, i, has_window);
         }
         MPI_Comm_free(&all);
         MPI_Comm_disconnect(&other);
