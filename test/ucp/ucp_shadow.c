@@ -1,0 +1,415 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * ucp_shadow THREADS OPERATIONS [SEED]
+ *
+ * Each of two processes has THREADS threads, which use one worker and one
+ * endpoint at once. Each thread has an area in the memory of the other process,
+ * and a shadow of it: what the area must contain. The threads start random
+ * puts, gets and atomics. A flush is between operations that overlap. Results
+ * are compared with the shadow, and in the end so is the memory itself.
+ */
+
+#define _GNU_SOURCE
+#include "ucp_common.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+enum {
+    MAX_THREADS = 8,
+    AREA        = 2 << 20,
+    MAX_SIZE    = 300000,
+    NUM_FLIGHT  = 8,
+    PUT         = 0,
+    GET,
+    ATOMIC,
+    NUM_KINDS
+};
+
+/* An operation since the last flush */
+typedef struct {
+    int              kind;
+    size_t           offset;    /* In the area */
+    size_t           size;
+    ucs_status_ptr_t request;
+    char             *data;     /* NULL: it is complete */
+    char             *expected; /* Of a get: copy of the shadow */
+    uint64_t         old;       /* Of an atomic */
+} operation_t;
+
+typedef struct {
+    pthread_t   thread;
+    unsigned    index;
+    unsigned    seed;
+    char        *shadow;
+    operation_t operations[NUM_FLIGHT];
+    unsigned    num_operations;
+    unsigned    counts[NUM_KINDS];
+} worker_t;
+
+static struct {
+    unsigned      number;       /* Of the process */
+    unsigned      num_threads;
+    unsigned      num_operations;
+    ucp_context_h context;
+    ucp_worker_h  worker;
+    ucp_ep_h      ep;
+    ucp_rkey_h    rkey;
+    uint64_t      remote;       /* Address of the memory of the other process */
+} self;
+
+/* Memory of both processes */
+static struct {
+    atomic_int num_arrived;
+    char       *memory[2];      /* Address in the process */
+    char       address[2][4096], key[2][4096];
+    char       shadows[2][MAX_THREADS][AREA];   /* Of the memory of a process */
+} *shared;
+
+
+/* ---- operations of a thread ---- */
+
+static size_t draw(worker_t *w, size_t bound)
+{
+    return rand_r(&w->seed) % bound;
+}
+
+/* Small ones are as frequent as large ones */
+static size_t draw_size(worker_t *w)
+{
+    size_t size = 1 + draw(w, 1ul << (1 + draw(w, 19)));
+
+    return (size < MAX_SIZE) ? size : MAX_SIZE;
+}
+
+static void complete(operation_t *op)
+{
+    CHECK_OK(wait_for(self.worker, op->request));
+    if (op->kind == GET) {
+        CHECK(!memcmp(op->data, op->expected, op->size),
+              "a get of %zu bytes at %zu is wrong", op->size, op->offset);
+        munmap(op->expected, op->size);
+    } else if (op->kind == ATOMIC) {
+        CHECK(!memcmp(op->data, &op->old, op->size),
+              "an atomic of %zu bytes at %zu is wrong", op->size, op->offset);
+    }
+    munmap(op->data, op->size);
+    op->data = NULL;
+}
+
+static void flush(worker_t *w)
+{
+    ucp_request_param_t none = {};
+    unsigned i;
+
+    for (i = 0; i < w->num_operations; ++i) {
+        if (w->operations[i].data != NULL) {
+            complete(&w->operations[i]);
+        }
+    }
+    w->num_operations = 0;
+    CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none)));
+}
+
+/* A new operation overlaps none since the last flush, unless both only read */
+static operation_t *new_operation(worker_t *w, int kind, size_t offset,
+                                  size_t size)
+{
+    operation_t *op;
+    unsigned i;
+
+    for (i = 0; i < w->num_operations; ++i) {
+        op = &w->operations[i];
+        if ((offset < op->offset + op->size) && (op->offset < offset + size) &&
+            ((kind != GET) || (op->kind != GET))) {
+            break;
+        }
+    }
+    if ((i < w->num_operations) || (i == NUM_FLIGHT)) {
+        flush(w);
+    }
+
+    op         = &w->operations[w->num_operations++];
+    op->kind   = kind;
+    op->offset = offset;
+    op->size   = size;
+    op->data   = new_memory(size);
+    ++w->counts[kind];
+    return op;
+}
+
+static uint64_t address_of(const worker_t *w, const operation_t *op)
+{
+    return self.remote + (uint64_t)w->index * AREA + op->offset;
+}
+
+static void put_or_get(worker_t *w, int kind)
+{
+    ucp_request_param_t none = {};
+    size_t size              = draw_size(w);
+    operation_t *op          = new_operation(w, kind, draw(w, AREA - size),
+                                             size);
+    uint64_t address         = address_of(w, op);
+
+    if (kind == PUT) {
+        fill(op->data, size, draw(w, 1 << 30));
+        memcpy(w->shadow + op->offset, op->data, size);
+        op->request = ucp_put_nbx(self.ep, op->data, size, address, self.rkey,
+                                  &none);
+        return;
+    }
+
+    op->expected = new_memory(size);
+    memcpy(op->expected, w->shadow + op->offset, size);
+    op->request = ucp_get_nbx(self.ep, op->data, size, address, self.rkey,
+                              &none);
+}
+
+/* @return The new value. */
+static uint64_t result_of(ucp_atomic_op_t opcode, uint64_t old, uint64_t value,
+                          uint64_t compare)
+{
+    switch (opcode) {
+    case UCP_ATOMIC_OP_ADD:
+        return old + value;
+    case UCP_ATOMIC_OP_AND:
+        return old & value;
+    case UCP_ATOMIC_OP_OR:
+        return old | value;
+    case UCP_ATOMIC_OP_XOR:
+        return old ^ value;
+    case UCP_ATOMIC_OP_SWAP:
+        return value;
+    default:
+        return (old == compare) ? value : old;
+    }
+}
+
+static void atomic(worker_t *w)
+{
+    ucp_atomic_op_t opcode    = draw(w, UCP_ATOMIC_OP_LAST);
+    size_t size               = 4 << draw(w, 2);
+    operation_t *op           = new_operation(w, ATOMIC,
+                                              draw(w, AREA / 8) * 8, size);
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
+                        UCP_OP_ATTR_FIELD_REPLY_BUFFER,
+        .datatype     = ucp_dt_make_contig(size),
+        .reply_buffer = op->data
+    };
+    uint64_t value            = draw(w, 1 << 30) * 0x123456789ull;
+    uint64_t compare          = 0, result;
+
+    /* The operand is copied before the call returns */
+    op->old = 0;
+    memcpy(&op->old, w->shadow + op->offset, size);
+    compare = draw(w, 2) ? op->old : value + 1;
+    result  = result_of(opcode, op->old, value, compare);
+    memcpy(w->shadow + op->offset, &result, size);
+    if (opcode == UCP_ATOMIC_OP_CSWAP) {
+        memcpy(op->data, &value, size);
+        value = compare;
+    }
+    op->request = ucp_atomic_op_nbx(self.ep, opcode, &value, 1,
+                                    address_of(w, op), self.rkey, &param);
+    /* Unless UCP needs it for longer */
+    CHECK_OK(wait_for(self.worker, op->request));
+    op->request = NULL;
+}
+
+static void *run_thread(void *arg)
+{
+    worker_t *w = arg;
+    unsigned i, kind;
+
+    for (i = 0; i < self.num_operations; ++i) {
+        kind = draw(w, NUM_KINDS);
+        if (kind == ATOMIC) {
+            atomic(w);
+        } else {
+            put_or_get(w, kind);
+        }
+        if (draw(w, 50) == 0) {
+            flush(w);
+        } else if (draw(w, 50) == 0) {
+            CHECK_OK(ucp_worker_fence(self.worker));
+        }
+    }
+    flush(w);
+    return NULL;
+}
+
+
+/* ---- the processes ---- */
+
+/* Each process arrives once in each phase */
+static void barrier(int phase)
+{
+    atomic_fetch_add(&shared->num_arrived, 1);
+    while (atomic_load(&shared->num_arrived) < 2 * phase) {
+        if (self.worker != NULL) {
+            ucp_worker_progress(self.worker);
+        }
+    }
+}
+
+static void open_worker(void)
+{
+    ucp_params_t params               = {
+        .field_mask        = UCP_PARAM_FIELD_FEATURES |
+                             UCP_PARAM_FIELD_MT_WORKERS_SHARED,
+        .features          = UCP_FEATURE_RMA | UCP_FEATURE_AMO32 |
+                             UCP_FEATURE_AMO64 | UCP_FEATURE_TAG,
+        .mt_workers_shared = 1
+    };
+    ucp_worker_params_t worker_params = {
+        .field_mask  = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
+        .thread_mode = UCS_THREAD_MODE_MULTI
+    };
+    ucp_worker_attr_t attr            = {
+        .field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE
+    };
+
+    CHECK_OK(ucp_init(&params, NULL, &self.context));
+    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
+    CHECK_OK(ucp_worker_query(self.worker, &attr));
+    if (attr.thread_mode != UCS_THREAD_MODE_MULTI) {
+        printf("SKIPPED: this UCX has no workers for several threads\n");
+        exit(77);
+    }
+}
+
+static ucp_mem_h export(char *memory, size_t length)
+{
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .address    = memory,
+        .length     = length
+    };
+    ucp_address_t *address;
+    ucp_mem_h memh;
+    size_t size;
+    void *key;
+
+    CHECK_OK(ucp_mem_map(self.context, &params, &memh));
+    CHECK_OK(ucp_rkey_pack(self.context, memh, &key, &size));
+    CHECK(size <= sizeof(shared->key[0]), "a key of %zu bytes", size);
+    memcpy(shared->key[self.number], key, size);
+    ucp_rkey_buffer_release(key);
+    CHECK_OK(ucp_worker_get_address(self.worker, &address, &size));
+    CHECK(size <= sizeof(shared->address[0]), "an address of %zu bytes", size);
+    memcpy(shared->address[self.number], address, size);
+    ucp_worker_release_address(self.worker, address);
+    shared->memory[self.number] = memory;
+    return memh;
+}
+
+static void connect_to_other(void)
+{
+    unsigned other         = 1 - self.number;
+    ucp_ep_params_t params = {
+        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
+        .address    = (ucp_address_t*)shared->address[other]
+    };
+
+    ucp_request_param_t none = {};
+    char hello               = 0;
+
+    CHECK_OK(ucp_ep_create(self.worker, &params, &self.ep));
+    CHECK_OK(wait_for(self.worker, ucp_tag_send_nbx(self.ep, &hello, 1, 1,
+                                                    &none)));
+    CHECK_OK(wait_for(self.worker, ucp_tag_recv_nbx(self.worker, &hello, 1, 1,
+                                                    -1, &none)));
+    CHECK_OK(ucp_ep_rkey_unpack(self.ep, shared->key[other], &self.rkey));
+    self.remote = (uint64_t)(uintptr_t)shared->memory[other];
+}
+
+static void run_threads(unsigned seed)
+{
+    worker_t *workers = calloc(self.num_threads, sizeof(*workers));
+    unsigned i, kind;
+
+    for (i = 0; i < self.num_threads; ++i) {
+        workers[i].index  = i;
+        workers[i].seed   = seed * 100 + self.number * MAX_THREADS + i;
+        workers[i].shadow = shared->shadows[1 - self.number][i];
+        CHECK(!pthread_create(&workers[i].thread, NULL, run_thread,
+                              &workers[i]), "pthread_create");
+    }
+    for (i = 0; i < self.num_threads; ++i) {
+        pthread_join(workers[i].thread, NULL);
+        for (kind = 0; kind < NUM_KINDS; ++kind) {
+            CHECK(workers[i].counts[kind] > 0, "a thread has not done all");
+        }
+    }
+    free(workers);
+}
+
+static void run(unsigned seed)
+{
+    char *memory = new_memory((size_t)self.num_threads * AREA);
+    ucp_request_param_t none = {};
+    ucp_mem_h memh;
+    unsigned i;
+
+    open_worker();
+    memh = export(memory, (size_t)self.num_threads * AREA);
+    barrier(1);
+    connect_to_other();
+    run_threads(seed);
+    barrier(2);
+    for (i = 0; i < self.num_threads; ++i) {
+        CHECK(!memcmp(memory + (size_t)i * AREA,
+                      shared->shadows[self.number][i], AREA),
+              "the memory for thread %u is wrong", i);
+    }
+
+    ucp_rkey_destroy(self.rkey);
+    CHECK_OK(wait_for(self.worker, ucp_ep_close_nbx(self.ep, &none)));
+    barrier(3);
+    CHECK_OK(ucp_mem_unmap(self.context, memh));
+    ucp_worker_destroy(self.worker);
+    ucp_cleanup(self.context);
+}
+
+int main(int argc, char **argv)
+{
+    unsigned seed;
+    int status, i;
+
+    CHECK(argc >= 3, "usage: ucp_shadow THREADS OPERATIONS [SEED]");
+    self.num_threads    = atoi(argv[1]);
+    self.num_operations = atoi(argv[2]);
+    CHECK((self.num_threads > 0) && (self.num_threads <= MAX_THREADS),
+          "1 to %d threads", MAX_THREADS);
+    seed   = (argc > 3) ? strtoul(argv[3], NULL, 0) : (unsigned)time(NULL);
+    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
+                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED, "mmap: %m");
+    printf("seed %u\n", seed);
+    fflush(stdout);
+
+    for (i = 0; i < 2; ++i) {
+        if (fork() == 0) {
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
+            self.number = i;
+            run(seed);
+            exit(0);
+        }
+    }
+    for (i = 0; i < 2; ++i) {
+        CHECK(wait(&status) > 0, "wait: %m");
+        if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
+            return 77;
+        }
+        CHECK(status == 0, "a process ended with status 0x%x", status);
+    }
+    return 0;
+}
