@@ -10,11 +10,15 @@
  * third ends without a close, and a third is killed. Every message is checked.
  *
  * Clients sleep while they wait: there are many more of them than CPUs.
+ *
+ * Prints the descriptors and the memory of the server: before the first client,
+ * with all of them, and when the server has noticed that all of them are gone.
  */
 
 #define _GNU_SOURCE
 #include "ucp_socket.h"
 
+#include <dirent.h>
 #include <poll.h>
 #include <sys/resource.h>
 
@@ -226,6 +230,31 @@ static void on_request(ucp_conn_request_h request, void *arg)
                            &self.accepted[self.num_accepted++]));
 }
 
+static unsigned num_descriptors(void)
+{
+    DIR *dir     = opendir("/proc/self/fd");
+    unsigned num = 0;
+
+    CHECK(dir != NULL, "/proc/self/fd: %m");
+    while (readdir(dir) != NULL) {
+        ++num;
+    }
+    closedir(dir);
+    return num;
+}
+
+static void print_resources(const char *when)
+{
+    FILE *file = fopen("/proc/self/statm", "r");
+    unsigned long pages, resident;
+
+    CHECK((file != NULL) && (fscanf(file, "%lu %lu", &pages, &resident) == 2),
+          "/proc/self/statm");
+    fclose(file);
+    printf("%s: %u descriptors, %lu MiB of addresses, %lu MiB resident\n", when,
+           num_descriptors(), pages >> 8, resident >> 8);
+}
+
 static void answer_all_waiting(void)
 {
     unsigned i;
@@ -246,6 +275,7 @@ static void serve(void)
     self.waiting   = calloc(self.num_clients, sizeof(*self.waiting));
     open_worker();
     port = listen_anywhere(self.worker, AF_INET, on_request, &self.listener);
+    print_resources("before");
     for (i = 0; i < self.num_clients; ++i) {
         CHECK(write(self.port[1], &port, sizeof(port)) == sizeof(port),
               "write: %m");
@@ -255,6 +285,7 @@ static void serve(void)
         progress();
     }
     CHECK(self.num_failed == 0, "%u endpoints failed", self.num_failed);
+    print_resources("all connected");
     answer_all_waiting();
     while ((self.num_sent < total) || (self.num_failed < self.num_clients)) {
         progress();
@@ -265,8 +296,10 @@ static void serve(void)
     for (i = 0; i < self.num_clients; ++i) {
         close_ep(self.worker, self.accepted[i], UCP_EP_CLOSE_FLAG_FORCE);
     }
+    print_resources("all gone");
     ucp_listener_destroy(self.listener);
     close_ucp(self.context, self.worker);
+    print_resources("closed");
 }
 
 
