@@ -215,6 +215,11 @@ uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index)
     return npt_qp_ticket(qp, index).left_ns;
 }
 
+uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index)
+{
+    return npt_qp_ticket(qp, index).work_ps / 1000;
+}
+
 struct npt_wire {
     npemu_wire_t wire;
 };
@@ -324,4 +329,14 @@ void npt_event_signal(struct npt_event *self, int fd)
 int npt_event_take(struct npt_event *self)
 {
     return npemu_event_fd_take(&self->event);
+}
+
+void npt_event_unsignal(struct npt_event *self)
+{
+    npemu_event_fd_unsignal(&self->event);
+}
+
+void npt_event_drain(struct npt_event *self)
+{
+    npemu_event_fd_drain(&self->event);
 }

@@ -76,10 +76,11 @@ void npt_port_account(struct ibv_context *context, uint64_t length,
 
 /** How many requests of a send queue are on the wire, and how many there or
  * behind it; and when that with an index from the oldest leaves it, as
- * estimated: ns. */
+ * estimated, and its work: ns. */
 unsigned npt_qp_admitted(struct ibv_qp *qp);
 unsigned npt_qp_waiting(struct ibv_qp *qp);
 uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index);
+uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index);
 
 /** A wire (npemu_wire.h), in memory that forked children share. */
 struct npt_wire;
@@ -116,6 +117,8 @@ unsigned npt_event_owed(const struct npt_event *self);
 int npt_event_open(const struct npt_event *self, int pid);
 void npt_event_signal(struct npt_event *self, int fd);
 int npt_event_take(struct npt_event *self);
+void npt_event_unsignal(struct npt_event *self);
+void npt_event_drain(struct npt_event *self);
 
 #ifdef __cplusplus
 }

@@ -618,4 +618,63 @@ TEST_F(test_iommu_fault_random, bad_specifications_are_named)
     EXPECT_EQ(0, npemu_fault_random(device.context, ""));
 }
 
+/* Nothing of a record is obeyed that has been cut, or is none */
+TEST_F(test_iommu_fault_random, bad_records_are_named)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    const std::string good  = "3.1 4711 2 1 1024 0\n";
+    const std::string bad[] = {
+        "0.0 one\n",
+        "0.0 1 1 1 0\n",
+        "0.0 1 1 1 0 0",
+        "0.0 1 1 1 0 0 0\n",
+        "0.0 1 1 1 0 0 \n",
+        "\n",
+        "0 1 1 1 0 0\n",
+        "0.0 1 0 1 0 0\n",
+        "0.0 1 1 0 0 0\n",
+        "0.0 1 1 4 0 0\n",
+        "0.0 1 1 1 4097 0\n",
+        "0.0 -1 1 1 0 0\n",
+        "0.0 18446744073709551616 1 1 0 0\n",
+        "0.4294967296 1 1 1 0 0\n",
+        "0.0 1 4294967297 1 0 0\n",
+        std::string(1, '\0') + "\n",
+        std::string(300, '1') + "\n",
+    };
+    auto replay = [&](const std::string &text, int expected) {
+        std::ofstream(path) << text;
+        return stderr_of([&] {
+            EXPECT_EQ(expected, npemu_fault_random(device.context,
+                                                   ("replay=" + path).c_str()))
+                    << text;
+        });
+    };
+
+    for (const std::string &line : bad) {
+        std::string said = replay(good + line, EINVAL);
+        EXPECT_NE(std::string::npos, said.find(path + ", line 2")) << said;
+        EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
+    }
+
+    /* Two runs in one are obeyed, as far as that goes */
+    std::string said = replay(good + "0.0 1 1 1 0 0\n" + good, 0);
+    EXPECT_NE(std::string::npos, said.find(path + ": lines ")) << said;
+    EXPECT_NE(std::string::npos, said.find("same access")) << said;
+
+    EXPECT_EQ("", replay(good + "0.0 1 1 1 0 0\n", 0));
+    EXPECT_EQ("", stderr_of([&] {
+        EXPECT_EQ(0, npemu_fault_random(device.context, ""));
+    }));
+}
+
+TEST_F(test_iommu_fault_random, bad_granule_in_the_environment_is_named)
+{
+    Env env("NPEMU_DMA_GRANULE", "100");
+    std::string text = stderr_of([&] { Device device; });
+
+    EXPECT_NE(std::string::npos, text.find("NPEMU_DMA_GRANULE=100")) << text;
+}
+
 } // namespace

@@ -176,6 +176,53 @@ protected:
     std::vector<std::unique_ptr<Pair>> pairs;
 };
 
+/* The control of all below: without the variable, posting executes. */
+TEST_F(test_link, without_it_nothing_waits)
+{
+    open("", 1);
+    ASSERT_EQ(0, write(0, 1, MIB));
+    EXPECT_TRUE(pattern_holds(remote->data, MIB, 1));
+    EXPECT_TRUE(cq_a(0).expect(1));
+    EXPECT_EQ(0u, flows());
+}
+
+TEST_F(test_link, requests_wait_in_the_send_queue)
+{
+    open("100MB/s", 1);
+    auto start = Clock::now();
+    ASSERT_EQ(0, write(0, 1, MIB));
+    ASSERT_EQ(0, write(0, 2, MIB));
+    EXPECT_TRUE(cq_a(0).expect(1, IBV_WC_SUCCESS, 2));
+    EXPECT_GE(ms_since(start), 2 * MIB / 100e3);
+    EXPECT_TRUE(pattern_holds(remote->data, MIB, 1));
+    cq_a(0).expect_empty();
+}
+
+TEST_F(test_link, a_full_send_queue_takes_no_more)
+{
+    int count = 0;
+
+    open(SLOW_FAIR, 1);
+    while (write(0, count, 64 << 10) == 0) {
+        ++count;
+    }
+    EXPECT_EQ(64, count);
+    EXPECT_EQ(ENOMEM, write(0, count, 1));
+    EXPECT_EQ(64u, npt_qp_admitted(a(0)));
+    EXPECT_EQ(0, remote->data[0]);
+    cq_a(0).expect_empty();
+}
+
+/* Inline data is that at the time of posting. */
+TEST_F(test_link, inline_data_is_copied)
+{
+    open("1MB/s,latency=20ms", 1);
+    ASSERT_EQ(0, write(0, 1, 64, IBV_SEND_INLINE | IBV_SEND_SIGNALED));
+    memset(local->data, 0xee, 64);
+    EXPECT_TRUE(cq_a(0).expect(1));
+    EXPECT_TRUE(pattern_holds(remote->data, 64, 1));
+}
+
 TEST_F(test_link, latency_counts_once_or_twice)
 {
     open("1000GB/s,latency=30ms", 1);
@@ -206,6 +253,20 @@ TEST_F(test_link, fair_lets_a_short_one_pass)
     EXPECT_TRUE(cq_a(1).expect(10));
     EXPECT_NE(0u, npt_qp_admitted(a(0)));
     EXPECT_EQ(1u, flows());
+}
+
+/* Byte accounting: each has half until the shorter ends. */
+TEST_F(test_link, fair_halves)
+{
+    open(SLOW_FAIR);
+    ASSERT_EQ(0, write(0, 1, MIB));
+    ASSERT_EQ(0, write(1, 2, MIB));
+    /* The second was estimated with both there. The first had been sending
+     * alone for as long as the test took to come here */
+    uint64_t work = npt_qp_work_ns(a(1), 0);
+    EXPECT_EQ((MIB + 64) * 1000, work);
+    EXPECT_LE(npt_qp_left_ns(a(1), 0), npt_qp_left_ns(a(0), 0) + work + 1);
+    EXPECT_GE(npt_qp_left_ns(a(1), 0) + 1, npt_qp_left_ns(a(0), 0) + work);
 }
 
 /* It is behind all that was posted before, of whatever queue pair. */
@@ -326,6 +387,55 @@ TEST_F(test_link, a_queue_pair_that_waits_can_be_destroyed)
     EXPECT_TRUE(cq_a(1).expect(1));
 }
 
+TEST_F(test_link, reset_starts_anew)
+{
+    open(SLOW_FAIR, 1);
+    for (int i = 0; i < 8; ++i) {
+        ASSERT_EQ(0, write(0, i, MIB));
+    }
+    ASSERT_EQ(0, a(0).to_state(IBV_QPS_RESET));
+    EXPECT_EQ(0u, flows());
+    ASSERT_EQ(0, pairs[0]->b.to_state(IBV_QPS_RESET));
+    connect(pairs[0]->a, pairs[0]->b);
+    ASSERT_EQ(0, write(0, 20, 8));
+    EXPECT_TRUE(cq_a(0).expect(20));
+    cq_a(0).expect_empty();
+}
+
+/* In SQD what was begun ends, and the rest stays. Repeated until the first was
+ * still on the wire when the state changed. */
+TEST_F(test_link, drained_with_a_request_on_the_wire)
+{
+    auto start       = Clock::now();
+    ibv_qp_attr attr = {};
+    bool is_late     = true;
+
+    open("10MB/s", 1);
+    attr.qp_state            = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = 1;
+    while (is_late) {
+        ASSERT_GT(WAIT_MS, ms_since(start));
+        ASSERT_EQ(0, write(0, 1, MIB));
+        ASSERT_EQ(0, write(0, 2, 8));
+        ASSERT_EQ(0, npemu_modify_qp(a(0), &attr, IBV_QP_STATE |
+                                     IBV_QP_EN_SQD_ASYNC_NOTIFY));
+        is_late = npt_qp_waiting(a(0)) < 2;
+        if (is_late) {
+            EXPECT_EQ(IBV_EVENT_SQ_DRAINED, take_async(*device).type);
+            ASSERT_EQ(0, a(0).to_state(IBV_QPS_RTS));
+            EXPECT_TRUE(cq_a(0).expect(1, IBV_WC_SUCCESS, 2));
+        }
+    }
+    EXPECT_TRUE(cq_a(0).expect(1));
+    AsyncEvent event = take_async(*device);
+    EXPECT_EQ(IBV_EVENT_SQ_DRAINED, event.type);
+    ASSERT_EQ(0, write(0, 3, 8)); /* kept */
+    EXPECT_EQ(1u, npt_qp_admitted(a(0)));
+    cq_a(0).expect_empty();
+    ASSERT_EQ(0, a(0).to_state(IBV_QPS_RTS));
+    EXPECT_TRUE(cq_a(0).expect(2, IBV_WC_SUCCESS, 2));
+}
+
 /* The wire first, then the receive. */
 TEST_F(test_link, a_send_without_receive_is_retried)
 {
@@ -410,4 +520,17 @@ TEST_F(test_link, a_cpu_that_is_slower_than_the_wire_is_reported_once)
     size_t first = text.find("NPEMU_LINK: the CPU copies");
     EXPECT_NE(std::string::npos, first) << text;
     EXPECT_EQ(std::string::npos, text.find("NPEMU_LINK", first + 1)) << text;
+}
+
+/* No CPU copies 1000 GB/s. */
+TEST_F(test_link, an_absurd_rate_is_reported)
+{
+    open("1000GB/s", 1);
+    std::string text = stderr_of([&] {
+        for (int i = 0; i < 80; ++i) {
+            ASSERT_EQ(0, write(0, i, MIB));
+            EXPECT_TRUE(cq_a(0).expect(i));
+        }
+    });
+    EXPECT_NE(std::string::npos, text.find("the CPU copies")) << text;
 }

@@ -93,6 +93,21 @@ TEST(test_link_process, a_read_loads_the_port_of_the_target)
     child.join();
 }
 
+/* The wire is the one of the process that has the data: none, there. */
+TEST(test_link_process, a_target_without_a_link_delays_no_read)
+{
+    Child child(idle(""));
+    LinkSide side(SLOW_FAIR);
+
+    connect_over(child.pipe(), side.qp);
+    Remote remote = child.pipe().recv<Remote>();
+    ASSERT_EQ(0, side.read(1, remote, MIB));
+    EXPECT_EQ(0u, npt_qp_admitted(side.qp)); /* done */
+    EXPECT_TRUE(side.cq.expect(1));
+    child.pipe().signal();
+    child.join();
+}
+
 TEST(test_link_process, processes_share_a_port)
 {
     Child child(busy("1MB/s,port=1"));
@@ -107,6 +122,19 @@ TEST(test_link_process, processes_share_a_port)
     EXPECT_EQ(2u, side.flows());
     EXPECT_TRUE(pair.cq_a.expect(1));
     EXPECT_EQ(1u, side.flows());
+    child.pipe().signal();
+    child.join();
+}
+
+/* The control: another port is another wire. */
+TEST(test_link_process, other_ports_are_other_wires)
+{
+    Child child(busy("1MB/s,port=1"));
+    LinkSide side("1MB/s");
+
+    connect_over(child.pipe(), side.qp);
+    ASSERT_TRUE(child.pipe().await());
+    EXPECT_EQ(0u, side.flows());
     child.pipe().signal();
     child.join();
 }
@@ -199,6 +227,32 @@ TEST(test_link_process, a_lock_of_a_stopped_process_is_waited_for)
     EXPECT_TRUE(pair.cq_a.expect(1));
     child.pipe().signal();
     child.join();
+}
+
+/* A program that sleeps has the event, and the npemu thread executes. */
+TEST(test_link_process, a_process_that_sleeps_is_served)
+{
+    LinkSide side("10MB/s");
+    Pair pair(side.device, QpOptions(), QpOptions());
+    Qp a(side.device, side.cq, side.cq), b(side.device, pair.cq_b, pair.cq_b);
+
+    connect(a, b);
+    for (int i = 0; i < 4; ++i) {
+        Wr wr(i, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 64 << 10)});
+        ASSERT_EQ(0, a.post(wr.rdma(side.buffer, 512 << 10)));
+    }
+    for (int done = 0; done < 4;) {
+        ibv_wc wc;
+
+        ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
+        while ((done < 4) && (ibv_poll_cq(side.cq, 1, &wc) == 1)) {
+            ASSERT_EQ(IBV_WC_SUCCESS, wc.status);
+            ASSERT_EQ((uint64_t)done++, wc.wr_id);
+        }
+        if (done < 4) {
+            ASSERT_EQ(side.cq.cq, side.channel.take());
+        }
+    }
 }
 
 /* A child has a wire of its own, and no part in what its parent has there. */

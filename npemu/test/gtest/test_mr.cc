@@ -6,11 +6,29 @@
 
 #include <cerrno>
 #include <set>
+#include <thread>
 
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 using namespace npt;
+
+TEST(test_mr, describes_the_memory)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 3 * 4096, -1);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data + 5, 5000, ACCESS_ALL);
+    ASSERT_NE(nullptr, mr);
+    EXPECT_EQ(device.context, mr->context);
+    EXPECT_EQ(device.pd, mr->pd);
+    EXPECT_EQ(buffer.data + 5, mr->addr);
+    EXPECT_EQ(5000u, mr->length);
+    EXPECT_NE(0u, mr->lkey);
+    EXPECT_NE(0u, mr->rkey);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
 
 TEST(test_mr, keys_are_not_soon_reused)
 {
@@ -26,6 +44,44 @@ TEST(test_mr, keys_are_not_soon_reused)
         EXPECT_TRUE(keys.insert(mr->rkey).second) << "round " << i;
         ASSERT_EQ(0, npemu_dereg_mr(mr));
     }
+}
+
+TEST(test_mr, refuses_contradictory_access)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    for (int access : {(int)IBV_ACCESS_REMOTE_WRITE,
+                       (int)IBV_ACCESS_REMOTE_ATOMIC}) {
+        errno = 0;
+        EXPECT_EQ(nullptr,
+                  npemu_reg_mr(device.pd, buffer.data, 4096, access));
+        EXPECT_EQ(EINVAL, errno) << access;
+    }
+}
+
+TEST(test_mr, refuses_access_it_cannot_give)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    for (unsigned access : {(unsigned)IBV_ACCESS_ON_DEMAND, 1u << 19}) {
+        errno = 0;
+        EXPECT_EQ(nullptr, npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
+                                              (uintptr_t)buffer.data,
+                                              access | ACCESS_ALL))
+                << access;
+        EXPECT_TRUE((errno == EINVAL) || (errno == EOPNOTSUPP)) << errno;
+    }
+
+    /* Optional flags are hints that any device may ignore. */
+    ibv_mr *mr = npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
+                                    (uintptr_t)buffer.data,
+                                    ACCESS_ALL | IBV_ACCESS_RELAXED_ORDERING);
+    ASSERT_NE(nullptr, mr);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
 TEST(test_mr, refuses_what_is_not_there)
@@ -67,6 +123,24 @@ TEST(test_mr, refuses_what_is_not_there_any_more)
     }
 }
 
+TEST(test_mr, read_only_memory)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+
+    ASSERT_EQ(0, mprotect(buffer.data, 4096, PROT_READ));
+    errno = 0;
+    EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, buffer.data, 4096,
+                                    IBV_ACCESS_LOCAL_WRITE));
+    EXPECT_EQ(EFAULT, errno);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096,
+                              IBV_ACCESS_REMOTE_READ);
+    ASSERT_NE(nullptr, mr) << strerror(errno);
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
+}
+
 TEST(test_mr, pins_pages)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
@@ -101,6 +175,30 @@ TEST(test_mr, pinned_pages_are_present)
     for (unsigned char page : present) {
         EXPECT_EQ(1, page & 1);
     }
+}
+
+TEST(test_mr, pin_none_pins_nothing)
+{
+    in_child([] {
+        setenv("NPEMU_PIN", "none", 1);
+        Device device;
+        ASSERT_TRUE(device.ok());
+        Buffer buffer(device, 64 * 4096);
+        EXPECT_EQ(0, proc_status_kb("VmLck"));
+    });
+}
+
+TEST(test_mr, pin_unknown_value_is_named)
+{
+    std::string said = stderr_of([] {
+        in_child([] {
+            setenv("NPEMU_PIN", "granny", 1);
+            Device device;
+            Buffer buffer(device, 4096);
+        });
+    });
+    EXPECT_NE(std::string::npos, said.find("NPEMU_PIN")) << said;
+    EXPECT_NE(std::string::npos, said.find("granny")) << said;
 }
 
 TEST(test_mr, enomem_at_memlock_limit)
@@ -138,6 +236,26 @@ TEST(test_mr, enomem_at_memlock_limit)
     });
 }
 
+TEST(test_mr, a_thousand_are_registered_at_once)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 4096, -1);
+    std::vector<ibv_mr*> mrs;
+    std::set<uint32_t> keys;
+
+    for (int i = 0; i < 1000; ++i) {
+        ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096, ACCESS_ALL);
+        ASSERT_NE(nullptr, mr);
+        EXPECT_TRUE(keys.insert(mr->rkey).second);
+        mrs.push_back(mr);
+    }
+    for (ibv_mr *mr : mrs) {
+        EXPECT_EQ(0, npemu_dereg_mr(mr));
+    }
+    EXPECT_EQ(0, proc_status_kb("VmLck"));
+}
+
 TEST(test_mr, limit_is_the_advertised_one)
 {
     Device device;
@@ -158,6 +276,48 @@ TEST(test_mr, limit_is_the_advertised_one)
     for (ibv_mr *m : mrs) {
         ASSERT_EQ(0, npemu_dereg_mr(m));
     }
+}
+
+TEST(test_mr, registered_by_many_threads)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Buffer buffer(device, 64 * 4096, -1);
+    std::vector<std::thread> threads;
+
+    for (int t = 0; t < 4; ++t) {
+        threads.emplace_back([&, t] {
+            for (int i = 0; i < 200; ++i) {
+                ibv_mr *mr = npemu_reg_mr(device.pd,
+                                          buffer.data + (i + t) % 48 * 4096,
+                                          16 * 4096, ACCESS_ALL);
+                ASSERT_NE(nullptr, mr);
+                ASSERT_EQ(0, npemu_dereg_mr(mr));
+            }
+        });
+    }
+    for (auto &thread : threads) {
+        thread.join();
+    }
+    EXPECT_EQ(0, proc_status_kb("VmLck"));
+}
+
+TEST(test_mr, zero_based)
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    Pair pair(device);
+    Buffer local(device, 4096), remote(device, 4096, -1);
+
+    ibv_mr *mr = npemu_reg_mr(device.pd, remote.data, 4096,
+                              ACCESS_ALL | IBV_ACCESS_ZERO_BASED);
+    ASSERT_NE(nullptr, mr) << strerror(errno);
+    local.fill(1);
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 96)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(Remote{4000, mr->rkey})));
+    pair.cq_a.expect(1);
+    EXPECT_TRUE(pattern_holds(remote.data + 4000, 96, 1));
+    EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
 /* A key is addressed by I/O addresses, on both sides of a transfer. */

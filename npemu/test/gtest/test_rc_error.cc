@@ -251,6 +251,18 @@ TEST_F(test_rc_error, remote_key_of_another_pd)
     EXPECT_EQ(0, npemu_dealloc_pd(other));
 }
 
+TEST_F(test_rc_error, read_where_none_is_served)
+{
+    QpOptions options;
+    options.rd_atomic = 0;
+    Cq cq_a(device), cq_b(device);
+    Qp a(device, cq_a, cq_a), b(device, cq_b, cq_b, options);
+    connect(a, b);
+    Wr read(1, IBV_WR_RDMA_READ, {local.sge(0, 8)});
+    ASSERT_EQ(0, a.post(read.rdma(remote)));
+    cq_a.expect(1, IBV_WC_REM_INV_REQ_ERR);
+}
+
 /* --- local protection ----------------------------------------------------- */
 
 struct LocalCase {
@@ -436,6 +448,51 @@ TEST_F(test_rc_error, message_longer_than_the_receive)
     }
 }
 
+TEST_F(test_rc_error, atomic_result_of_other_length)
+{
+    for (size_t size : {4, 16}) {
+        Pair pair(device);
+        Wr wr(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {local.sge(0, size)});
+        wr.atomic(Remote{remote.at(0), remote.mr->rkey}, 1);
+        int ret = pair.a.post(wr);
+        if (ret == 0) {
+            ibv_wc wc = pair.cq_a.wait();
+            EXPECT_NE(IBV_WC_SUCCESS, wc.status) << size;
+            EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+        }
+    }
+}
+
+static void post_too_large_a_message()
+{
+    Device device;
+    ASSERT_TRUE(device.ok());
+    ibv_port_attr port;
+    ASSERT_EQ(0, npemu_query_port(device.context, 1, &port));
+    ibv_device_attr dev;
+    ASSERT_EQ(0, npemu_query_device(device.context, &dev));
+    QpOptions options;
+    options.sge = dev.max_sge;
+    Pair pair(device, options);
+    /* The same memory again and again is long enough. */
+    Buffer large(device, port.max_msg_sz / options.sge + 4096,
+                 IBV_ACCESS_REMOTE_READ);
+    Buffer target(device, 4096);
+    std::vector<ibv_sge> list(options.sge, large.sge());
+    Wr write(1, IBV_WR_RDMA_WRITE, list);
+    ASSERT_EQ(0, pair.a.post(write.rdma(target)));
+    pair.cq_a.expect(1, IBV_WC_LOC_LEN_ERR);
+}
+
+TEST(test_rc_error_length, message_too_large)
+{
+    in_child([] {
+        /* No program may pin that much. */
+        setenv("NPEMU_PIN", "none", 1);
+        post_too_large_a_message();
+    });
+}
+
 /* --- receiver not ready --------------------------------------------------- */
 
 TEST_F(test_rc_error, rnr_gives_up_after_the_count)
@@ -452,6 +509,18 @@ TEST_F(test_rc_error, rnr_gives_up_after_the_count)
     EXPECT_LE(3 * 10.24 * 0.99, ms_since(start));
     expect_dead(pair.a, pair.cq_a, local);
     EXPECT_EQ(IBV_QPS_RTS, pair.b.state()) << "no fault of the receiver";
+}
+
+TEST_F(test_rc_error, rnr_without_retry_fails_at_once)
+{
+    QpOptions sender, receiver;
+    sender.rnr_retry       = 0;
+    Pair pair(device, sender, receiver);
+    Wr send(1, IBV_WR_SEND, {local.sge(0, 8)});
+
+    ASSERT_EQ(0, pair.a.post(send));
+    pair.cq_a.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
+    EXPECT_EQ(0u, npemu_cq_retries(pair.cq_a)) << "tried again";
 }
 
 TEST_F(test_rc_error, rnr_retry_seven_never_gives_up)
@@ -490,6 +559,20 @@ TEST_F(test_rc_error, rnr_count_starts_again)
         pair.cq_a.expect(i);
         pair.cq_b.expect(10 + i);
     }
+}
+
+TEST_F(test_rc_error, rnr_for_write_with_immediate)
+{
+    Pair pair(device);
+    Wr write(1, IBV_WR_RDMA_WRITE_WITH_IMM, {local.sge(0, 8)});
+    ASSERT_EQ(0, pair.a.post(write.rdma(remote)));
+    ibv_wc wc;
+    EXPECT_FALSE(wait_until(
+            [&] { return ibv_poll_cq(pair.cq_a, 1, &wc) != 0; }, 20));
+    ASSERT_EQ(0, pair.b.post_recv(3, {}));
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(3);
+    EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
 }
 
 /* --- transport retry ------------------------------------------------------ */
@@ -595,6 +678,39 @@ TEST_F(test_rc_error, destroyed_queue_pair_is_not_waited_for)
     expect_dead(pair.a, pair.cq_a, local);
 }
 
+TEST_F(test_rc_error, no_such_queue_pair)
+{
+    Cq cq(device);
+    QpOptions options;
+    options.timeout   = 10;
+    options.retry_cnt = 1;
+    for (uint32_t qpn : {2u, 0xffffffu, 0x00abcdu}) {
+        Qp qp(device, cq, cq, options);
+        qp.connect(Address{qpn, 0, 1});
+        Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+        ASSERT_EQ(0, qp.post(write.rdma(remote)));
+        cq.expect(1, IBV_WC_RETRY_EXC_ERR);
+    }
+}
+
+/* The right number behind a wrong address. */
+TEST_F(test_rc_error, no_such_port)
+{
+    Cq cq_a(device), cq_b(device);
+    QpOptions options;
+    options.timeout   = 10;
+    options.retry_cnt = 1;
+    Qp a(device, cq_a, cq_a, options), b(device, cq_b, cq_b, options);
+    Address far = b.address();
+    far.lid    += 7;
+    a.connect(far);
+    b.connect(a.address());
+    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+    ASSERT_EQ(0, a.post(write.rdma(remote)));
+    cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
+    EXPECT_TRUE(pattern_holds(remote.data, SIZE, 2));
+}
+
 /* A peer that comes up within the retries is found: no error. */
 TEST_F(test_rc_error, peer_that_connects_late_gets_the_request)
 {
@@ -684,6 +800,22 @@ TEST_F(test_rc_error, request_that_waits_for_a_receive_is_flushed)
     /* And never arrives. */
     ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 8)}));
     pair.cq_b.expect_empty();
+}
+
+/* Destroyed with work outstanding: its completions do not come any more. */
+TEST_F(test_rc_error, destroy_with_work_outstanding)
+{
+    Cq cq(device);
+    {
+        Qp a(device, cq, cq), b(device, cq, cq);
+        connect(a, b);
+        ASSERT_EQ(0, a.post_recv(8, {local.sge(0, 8)}));
+        Wr done(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
+        ASSERT_EQ(0, a.post(done.rdma(remote)));
+        Wr waits(2, IBV_WR_SEND, {local.sge(0, 8)});
+        ASSERT_EQ(0, a.post(waits));
+    }
+    cq.expect_empty();
 }
 
 /* A page that is unmapped under a pinned region: an error and no crash. */
