@@ -273,7 +273,9 @@ static void add_items(config_t *left)
         if (name.compare(0, 7, "NPRDMA_") == 0) {
             name.erase(0, 7);
         }
-        if (name == "MAX_NUM_EPS") { /* Of an interface */
+        /* Of an interface */
+        if ((name == "MAX_NUM_EPS") || (name == "TX_MAX_BUFS") ||
+            (name == "TX_BUFS_GROW") || (name == "RX_MAX_BUFS")) {
             ++setting;
             continue;
         }

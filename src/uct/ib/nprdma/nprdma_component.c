@@ -129,8 +129,8 @@ static uct_tl_t uct_nprdma_tl = {
     .config             = {
         .name           = "nprdma transport",
         .prefix         = "NPRDMA_",
-        .table          = uct_iface_config_table,
-        .size           = sizeof(uct_iface_config_t)
+        .table          = uct_nprdma_iface_config_table,
+        .size           = sizeof(uct_nprdma_bufs_config_t)
     }
 };
 

@@ -183,18 +183,6 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, iface.seg_size),
      UCS_CONFIG_TYPE_MEMUNITS},
 
-    {"TX_MAX_BUFS", "48",
-     "Maximum number of bounce buffers for sends. If a quarter of\n"
-     "UCX_NPRDMA_MAX_PINNED is in use, an interface begins with fewer and\n"
-     "adds more as needed.",
-     ucs_offsetof(uct_nprdma_md_config_t, iface.tx_slots),
-     UCS_CONFIG_TYPE_UINT},
-
-    {"RX_MAX_BUFS", "64",
-     "Maximum number of bounce buffers for receives.",
-     ucs_offsetof(uct_nprdma_md_config_t, iface.rx_slots),
-     UCS_CONFIG_TYPE_UINT},
-
     {"TX_QUEUE_LEN", "64",
      "Maximum number of outstanding messages of an endpoint.",
      ucs_offsetof(uct_nprdma_md_config_t, iface.tx_queue_len),
@@ -222,6 +210,31 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      "For tests only: errors to make, and numbers that nobody should have to\n"
      "set; items NAME:VALUE between commas.",
      ucs_offsetof(uct_nprdma_md_config_t, inject), UCS_CONFIG_TYPE_STRING},
+
+    {NULL}
+};
+
+ucs_config_field_t uct_nprdma_iface_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_nprdma_bufs_config_t, super),
+     UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
+
+    {"TX_MAX_BUFS", "48",
+     "Maximum number of bounce buffers for sends. If a quarter of\n"
+     "UCX_NPRDMA_MAX_PINNED is in use, an interface begins with fewer and\n"
+     "adds more as needed.",
+     ucs_offsetof(uct_nprdma_bufs_config_t, tx_slots),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"TX_BUFS_GROW", "1",
+     "Initial number of bounce buffers for sends when UCX_NPRDMA_MAX_PINNED\n"
+     "is almost exhausted.",
+     ucs_offsetof(uct_nprdma_bufs_config_t, tx_slots_min),
+     UCS_CONFIG_TYPE_UINT},
+
+    {"RX_MAX_BUFS", "64",
+     "Maximum number of bounce buffers for receives.",
+     ucs_offsetof(uct_nprdma_bufs_config_t, rx_slots),
+     UCS_CONFIG_TYPE_UINT},
 
     {NULL}
 };
@@ -473,8 +486,6 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
         {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
         {"SEG_SIZE", config->iface.seg_size, 1024, UCS_MBYTE},
-        {"TX_MAX_BUFS", config->iface.tx_slots, 1, 65536},
-        {"RX_MAX_BUFS", config->iface.rx_slots, 2, 16384},
         {"TX_QUEUE_LEN", config->iface.tx_queue_len, 2, 16384},
         {"TX_CQ_LEN", config->iface.tx_cq_len, 16, 1048576},
         {"RETRY_COUNT", config->device.retry_count, 0, 7},
@@ -590,6 +601,18 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
            uct_nprdma_stats_check(config->iface.stats);
 }
 
+ucs_status_t uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs)
+{
+    const uct_nprdma_config_number_t numbers[] = {
+        {"TX_MAX_BUFS", bufs->tx_slots, 1, 65536},
+        {"TX_BUFS_GROW", bufs->tx_slots_min, 1, bufs->tx_slots},
+        {"RX_MAX_BUFS", bufs->rx_slots, 2, 16384}
+    };
+
+    return uct_nprdma_config_check_numbers(numbers,
+                                           ucs_static_array_size(numbers));
+}
+
 /* Variables that earlier versions had */
 typedef struct {
     const char *name;
@@ -625,7 +648,6 @@ static const uct_nprdma_config_removed_t uct_nprdma_config_removed[] = {
     {"SCAN_MAX", UCT_NPRDMA_REMOVED_AUTO},
     {"MAX_TRIES", UCT_NPRDMA_REMOVED_AUTO},
     {"STATE_CACHE", UCT_NPRDMA_REMOVED_AUTO},
-    {"TX_BUFS_GROW", UCT_NPRDMA_REMOVED_AUTO},
     {"RX_BUFS_GROW", UCT_NPRDMA_REMOVED_AUTO},
     {"TX_MODERATION", UCT_NPRDMA_REMOVED_AUTO},
     {"RX_MAX_BATCH", UCT_NPRDMA_REMOVED_AUTO},

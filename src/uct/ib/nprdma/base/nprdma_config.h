@@ -23,6 +23,7 @@ typedef UCS_CONFIG_ARRAY_FIELD(unsigned, values) uct_nprdma_levels_t;
 typedef struct uct_nprdma_iface_config {
     size_t   seg_size;
     unsigned tx_slots;
+    unsigned tx_slots_min;
     unsigned rx_slots;
     unsigned tx_queue_len;
     unsigned tx_cq_len;
@@ -33,6 +34,15 @@ typedef struct uct_nprdma_iface_config {
     char     *perf;
     char     *stats;
 } uct_nprdma_iface_config_t;
+
+
+/* Of an interface, where UCX's own tests set them */
+typedef struct uct_nprdma_bufs_config {
+    uct_iface_config_t super;
+    unsigned           tx_slots;
+    unsigned           tx_slots_min;
+    unsigned           rx_slots;
+} uct_nprdma_bufs_config_t;
 
 
 /* UCX reads the members that users set; uct_nprdma_md_complete_config() fills
@@ -55,6 +65,7 @@ typedef struct uct_nprdma_md_config {
 
 
 extern ucs_config_field_t uct_nprdma_md_config_table[];
+extern ucs_config_field_t uct_nprdma_iface_config_table[];
 
 /**
  * Fill the members that users do not set, and check all values.
@@ -65,6 +76,17 @@ extern ucs_config_field_t uct_nprdma_md_config_table[];
  *         reason that names the variable.
  */
 ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config);
+
+/**
+ * Check the values that UCX has read for an interface.
+ *
+ * @param [in] bufs  Configuration of an interface.
+ *
+ * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
+ *         variable.
+ */
+ucs_status_t
+uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs);
 
 /**
  * Log a warning for each variable of the environment that earlier versions had,

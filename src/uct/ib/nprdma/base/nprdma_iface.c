@@ -29,8 +29,7 @@
  * a size that is a multiple of the alignment are aligned, too */
 #define UCT_NPRDMA_MAX_AM_ALIGN  4096
 
-/* Bounce buffers that a pool begins with if pinned memory is nearly used up */
-#define UCT_NPRDMA_TX_MIN_SLOTS  1
+/* Receives that an interface begins with if pinned memory is nearly used up */
 #define UCT_NPRDMA_RX_MIN_SLOTS  2
 
 /* Seconds that closing an interface waits for last messages */
@@ -191,7 +190,7 @@ uct_nprdma_iface_init_device(uct_nprdma_iface_t *iface,
                                     uct_nprdma_net_dev(&iface->net),
                                     sizeof(uct_nprdma_am_hdr_t) +
                                     config->seg_size, config->tx_slots,
-                                    UCT_NPRDMA_TX_MIN_SLOTS, "sending");
+                                    config->tx_slots_min, "sending");
     if (status != UCS_OK) {
         goto err_queues;
     }
@@ -371,33 +370,42 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
                     const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
 {
-    uct_nprdma_md_t *md                     = ucs_derived_of(tl_md,
-                                                             uct_nprdma_md_t);
-    const uct_nprdma_iface_config_t *config = &md->iface;
+    const uct_nprdma_bufs_config_t *bufs = ucs_derived_of(
+            tl_config, uct_nprdma_bufs_config_t);
+    uct_nprdma_md_t *md                  = ucs_derived_of(tl_md,
+                                                          uct_nprdma_md_t);
+    uct_nprdma_iface_config_t config     = md->iface;
     ucs_status_t status;
 
     ucs_trace_func("iface=%p md=%p", self, md);
     status = uct_nprdma_iface_check_open(md, params);
+    if (status == UCS_OK) {
+        status = uct_nprdma_iface_check_config(bufs);
+    }
     if (status != UCS_OK) {
         return status;
     }
+
+    config.tx_slots     = bufs->tx_slots;
+    config.tx_slots_min = bufs->tx_slots_min;
+    config.rx_slots     = bufs->rx_slots;
 
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_iface_t, &md->rma,
                               &uct_nprdma_iface_net_ops, md->tables->iface,
                               md->tables->iface_internal, tl_md, worker, params,
                               tl_config);
 
-    uct_nprdma_iface_set_config(self, config);
+    uct_nprdma_iface_set_config(self, &config);
     self->serve_id    = UCS_CALLBACKQ_ID_NULL;
     self->stash.valid = 0;
     ucs_list_head_init(&self->net.rx.waiting);
     ucs_list_head_init(&self->closing);
-    status = uct_nprdma_iface_init_port(self, config, params);
+    status = uct_nprdma_iface_init_port(self, &config, params);
     if (status != UCS_OK) {
         return status;
     }
 
-    status = uct_nprdma_iface_init_device(self, config, params);
+    status = uct_nprdma_iface_init_device(self, &config, params);
     if (status != UCS_OK) {
         return status;
     }
@@ -408,7 +416,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     }
 
     uct_nprdma_summary_iface_opened(&self->summary, self->net.stats,
-                                    uct_nprdma_stats_is_summary(config->stats));
+                                    uct_nprdma_stats_is_summary(config.stats));
     uct_nprdma_md_get(md);
     return UCS_OK;
 
