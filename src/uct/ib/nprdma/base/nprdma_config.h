@@ -18,8 +18,9 @@
 typedef UCS_CONFIG_ARRAY_FIELD(unsigned, values) uct_nprdma_levels_t;
 
 
-/* Of interfaces. They are in the table of the MD, so that an MD with a wrong
- * value is not offered, and a program that does not require it goes on. */
+/* Of interfaces. Most are in the table of the MD, so that an MD with a wrong
+ * value is not offered, and a program that does not require it goes on. Numbers
+ * of slots are of each interface: uct_nprdma_bufs_config_t has them. */
 typedef struct uct_nprdma_iface_config {
     size_t   seg_size;
     unsigned tx_slots;
@@ -36,7 +37,7 @@ typedef struct uct_nprdma_iface_config {
 } uct_nprdma_iface_config_t;
 
 
-/* Of an interface, where UCX's own tests set them */
+/* The table of interfaces. UCX's own tests set these by their names there. */
 typedef struct uct_nprdma_bufs_config {
     uct_iface_config_t super;
     unsigned           tx_slots;

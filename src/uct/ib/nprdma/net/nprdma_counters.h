@@ -82,7 +82,7 @@ typedef struct uct_nprdma_stats {
 
 /*
  * Memory statistics of an MD: first present values, then counts since it was
- * opened. pinned_bytes, malloc_xx and lazy_xx are of the whole process.
+ * opened. pinned_bytes and lazy_xx are of the whole process.
  */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)          \
