@@ -365,27 +365,6 @@ TEST_F(test_absent, faults_of_one_peer_overlap)
     EXPECT_EQ(0u, m_entity->counter("served_errors"));
 }
 
-/* The control of the others: without threads one fault holds everything */
-TEST_F(test_absent, without_threads_one_at_a_time)
-{
-    open({{"NPRDMA_SVC_THREADS", "0"}});
-    /* As many as there are slots at first */
-    for (unsigned i = 0; i < 3; ++i) {
-        m_requester->post(fetch(*m_absent, i));
-    }
-    m_other->post(store(*m_present, 0, 8), bytes_of(77));
-    for (unsigned i = 0; i < 3; ++i) {
-        await_faults(1);
-        EXPECT_EQ(1u, m_held.faults().count(i));
-        EXPECT_NE(77u, *m_present->ptr<uint64_t>());
-        m_held.provide(i);
-        expect_data(i);
-    }
-    await([&]() { return *m_present->ptr<volatile uint64_t>() == 77; });
-    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
-    EXPECT_EQ(0u, m_entity->counter("pagein_threads"));
-}
-
 TEST_F(test_absent, other_peers_do_not_wait)
 {
     for (unsigned i = 0; i < num_pages; ++i) {

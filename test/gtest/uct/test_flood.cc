@@ -35,7 +35,7 @@ constexpr size_t large_place   = 64 * kib;
 constexpr size_t num_large     = 64;
 constexpr size_t total         = large_at + num_large * large_place;
 
-/* A buffer of its own. The populator's thread populates all but the first 2
+/* A buffer of its own. A thread of the pager populates all but the first 2
  * MiB, and stops at this page. */
 constexpr size_t slow_size     = 4096 * kib;
 constexpr size_t slow_page     = 3072 * kib;
@@ -67,7 +67,7 @@ bool matches(const char *data, size_t offset, size_t length)
 }
 
 /*
- * Holds the populator's thread, like a page that takes long to come from a
+ * Holds a thread of the pager, like a page that takes long to come from a
  * disk. A thread that seldom gets a CPU gives up if pages vanish faster than it
  * populates them, and has to be asked again.
  */
@@ -472,7 +472,7 @@ TEST_F(test_flood, stopped_target_gets_bounded_messages)
     expect_all_arrived();
 }
 
-/* The populator's thread makes no progress, and gets more and more work. All
+/* A thread of the pager makes no progress, and gets more and more work. All
  * other requests are served meanwhile. */
 TEST_F(test_flood, target_that_waits_for_a_page)
 {

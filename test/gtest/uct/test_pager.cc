@@ -83,7 +83,7 @@ protected:
     void SetUp() override
     {
         ASSERT_EQ(UCS_OK,
-                  uct_nprdma_pager_create(4, "test", notify, this, &m_pager));
+                  uct_nprdma_pager_create(4, "test", &m_ops, this, &m_pager));
     }
 
     void TearDown() override
@@ -97,6 +97,20 @@ protected:
     static void notify(void *arg)
     {
         ++static_cast<test_pager*>(arg)->m_notices;
+    }
+
+    static int background(void *arg)
+    {
+        test_pager *self = static_cast<test_pager*>(arg);
+
+        EXPECT_EQ(1, ++self->m_in_background);
+        if (self->m_background > 0) {
+            ++self->m_parts;
+            --self->m_background;
+        }
+        sched_yield();
+        --self->m_in_background;
+        return self->m_background > 0;
     }
 
     /* Submits jobs of one page each, which are numbered from 1 on */
@@ -126,7 +140,11 @@ protected:
         return count;
     }
 
-    uct_nprdma_pager_t                                   *m_pager = nullptr;
+    const uct_nprdma_pager_ops_t m_ops = {notify, background};
+    uct_nprdma_pager_t           *m_pager = nullptr;
+    std::atomic<unsigned>        m_background{0}; /* Parts that are left */
+    std::atomic<unsigned>        m_parts{0};
+    std::atomic<int>             m_in_background{0};
     std::atomic<unsigned>                                m_notices{0};
     std::vector<std::unique_ptr<uct_nprdma_pager_job_t>> m_jobs;
     std::set<uint64_t>                                   m_done;
@@ -174,4 +192,46 @@ TEST_F(test_pager, each_job_ends_once)
     EXPECT_EQ(m_jobs.size(), stats.jobs);
     EXPECT_LT(0u, m_notices);
     EXPECT_LT(0u, cancelled.size());
+}
+
+/* The background work is done part by part, by one thread at a time, also while
+ * jobs come and end, and none of it is left */
+TEST_F(test_pager, background_work)
+{
+    std::mt19937 random(2);
+    unsigned parts = 0;
+    auto end       = my_clock::now() + std::chrono::seconds(60);
+
+    for (unsigned round = 0; round < 300; ++round) {
+        unsigned num = 1 + random() % 8;
+
+        parts        += num;
+        m_background += num;
+        uct_nprdma_pager_wake(m_pager);
+        submit(random() % 4);
+        while ((m_background > 0) || (m_done.size() < m_jobs.size())) {
+            ASSERT_LT(my_clock::now(), end);
+            take();
+            sched_yield();
+        }
+    }
+    EXPECT_EQ(parts, m_parts);
+}
+
+/* A pager that is destroyed has ended its background work */
+TEST_F(test_pager, background_ends_before_destroy)
+{
+    for (unsigned round = 0; round < 100; ++round) {
+        m_background = 1000000;
+        uct_nprdma_pager_wake(m_pager);
+        while (m_parts == 0) {
+            sched_yield();
+        }
+        uct_nprdma_pager_destroy(m_pager);
+        EXPECT_EQ(0, m_in_background);
+        m_parts = 0;
+        sched_yield();
+        EXPECT_EQ(0u, m_parts);
+        SetUp();
+    }
 }

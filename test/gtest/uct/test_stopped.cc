@@ -68,7 +68,7 @@ PEER_FUNCTION(stopped_initiator)
 }
 
 /* A gate holds its service at the first page that it populates for the parent.
- * The populator's thread handles the pages ahead of it. */
+ * A thread of the pager handles the pages ahead of it. */
 PEER_FUNCTION(stopped_target)
 {
     entity e;

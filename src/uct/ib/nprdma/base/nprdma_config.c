@@ -324,8 +324,8 @@ static const ucs_config_field_t uct_nprdma_inject_fields[] = {
                       UCS_CONFIG_TYPE_MEMUNITS),
     UCT_NPRDMA_INJECT("bulk_qp", NULL, rma.has_bulk_qp, UCS_CONFIG_TYPE_BOOL),
 
-    /* Receives of the service; threads that bring in pages for it, 0: it does
-     * so itself; requests of an endpoint to it */
+    /* Receives of the service; threads that bring in pages for it; requests of
+     * an endpoint to it */
     UCT_NPRDMA_INJECT("svc_slots", "32", svc_slots, UCS_CONFIG_TYPE_UINT),
     UCT_NPRDMA_INJECT("svc_threads", "4", svc_threads, UCS_CONFIG_TYPE_UINT),
     UCT_NPRDMA_INJECT("svc_queue_len", "64", iface.svc_queue_len,
@@ -493,7 +493,7 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
          (config->mem.lazy_unmap == 0) ? 0 : 2 * NPRDMA_LAZY_MIN,
          NPRDMA_LAZY_MAX},
         {"INJECT: svc_slots", config->svc_slots, 1, 4096},
-        {"INJECT: svc_threads", config->svc_threads, 0, 64},
+        {"INJECT: svc_threads", config->svc_threads, 1, 64},
         {"INJECT: svc_queue_len", config->iface.svc_queue_len, 2, 16384},
         {"INJECT: tx_moderation", config->iface.tx_moderation, 1, 16384},
         {"INJECT: rx_max_batch", config->iface.rx_max_batch, 1,

@@ -59,10 +59,10 @@ typedef struct uct_nprdma_pager_thread {
 
 
 struct uct_nprdma_pager {
-    const char               *name;
-    void                     (*notify)(void *arg);
-    void                     *arg;
-    unsigned                 max_threads;
+    const char                   *name;
+    const uct_nprdma_pager_ops_t *ops;
+    void                         *arg;
+    unsigned                     max_threads;
 
     /* A leaf lock, held for a few instructions, the start of a thread, or
      * system calls that wait for no page. Protects all that follows */
@@ -79,7 +79,9 @@ struct uct_nprdma_pager {
                                            * job if the others do not */
     struct timespec          stuck;       /* When that is */
     unsigned                 num_running; /* Threads that execute a job */
-    unsigned                 num_notices; /* Threads that call notify */
+    unsigned                 num_calls;   /* Threads in functions of ops */
+    int                      is_awake;    /* Background work is left */
+    int                      in_background; /* A thread does it */
     unsigned                 num_threads; /* That have not left */
     int                      stop;
     int                      is_given_up; /* Destroyed: the last thread frees
@@ -292,6 +294,22 @@ static void uct_nprdma_pager_unlock_and_wake(uct_nprdma_pager_t *pager)
     }
 }
 
+/* Release the lock for a call of a function of ops */
+static void uct_nprdma_pager_call_begin(uct_nprdma_pager_t *pager)
+{
+    ++pager->num_calls;
+    pthread_mutex_unlock(&pager->lock);
+}
+
+static void uct_nprdma_pager_call_end(uct_nprdma_pager_t *pager)
+{
+    pthread_mutex_lock(&pager->lock);
+    --pager->num_calls;
+    if (pager->stop) {
+        pthread_cond_signal(&pager->left);
+    }
+}
+
 /*
  * Execute the first job. The lock is held at the start and the end, but not
  * meanwhile. After the pager was destroyed the job does not exist any more, so
@@ -323,16 +341,23 @@ static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
     *job                = copy;
     pager->stats.slow += !!copy.is_slow;
     uct_nprdma_pager_list_add(&pager->done, job);
-    ++pager->num_notices;
-    pthread_mutex_unlock(&pager->lock);
+    uct_nprdma_pager_call_begin(pager);
+    pager->ops->notify(pager->arg);
+    uct_nprdma_pager_call_end(pager);
+}
 
-    pager->notify(pager->arg);
+/* Do a part of the background work. The lock is held, but not meanwhile. */
+static void uct_nprdma_pager_run_background(uct_nprdma_pager_t *pager)
+{
+    int is_left;
 
-    pthread_mutex_lock(&pager->lock);
-    --pager->num_notices;
-    if (pager->stop) {
-        pthread_cond_signal(&pager->left);
-    }
+    pager->is_awake      = 0;
+    pager->in_background = 1;
+    uct_nprdma_pager_call_begin(pager);
+    is_left = pager->ops->background(pager->arg);
+    uct_nprdma_pager_call_end(pager);
+    pager->in_background = 0;
+    pager->is_awake     |= is_left;
 }
 
 /* Sleep until a thread has to look again. The lock is held, but not
@@ -354,7 +379,10 @@ static void *uct_nprdma_pager_thread(void *arg)
 
     pthread_mutex_lock(&pager->lock);
     while (!pager->stop) {
-        if (pager->num_waiting == 0) {
+        if ((pager->num_waiting == 0) && pager->is_awake &&
+            !pager->in_background) {
+            uct_nprdma_pager_run_background(pager);
+        } else if (pager->num_waiting == 0) {
             ++pager->num_idle;
             pthread_cond_wait(&pager->work, &pager->lock);
             --pager->num_idle;
@@ -422,6 +450,17 @@ void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager)
     }
 }
 
+void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager)
+{
+    pthread_mutex_lock(&pager->lock);
+    pager->is_awake = 1;
+    if (pager->in_background) {
+        pthread_mutex_unlock(&pager->lock);
+    } else {
+        uct_nprdma_pager_unlock_and_wake(pager);
+    }
+}
+
 int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job)
 {
@@ -464,8 +503,8 @@ void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
 /* ---- start and end ---- */
 
 ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
-                                     void (*notify)(void *arg), void *arg,
-                                     uct_nprdma_pager_t **pager_p)
+                                     const uct_nprdma_pager_ops_t *ops,
+                                     void *arg, uct_nprdma_pager_t **pager_p)
 {
     uct_nprdma_pager_t *pager;
     pthread_condattr_t attr;
@@ -486,7 +525,7 @@ ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
     }
 
     pager->name        = name;
-    pager->notify      = notify;
+    pager->ops         = ops;
     pager->arg         = arg;
     pager->max_threads = max_threads;
     pthread_mutex_init(&pager->lock, NULL);
@@ -513,7 +552,7 @@ static void uct_nprdma_pager_wait(uct_nprdma_pager_t *pager)
         ret = pthread_cond_timedwait(&pager->left, &pager->lock, &end);
     }
 
-    while (pager->num_notices > 0) {
+    while (pager->num_calls > 0) {
         pthread_cond_wait(&pager->left, &pager->lock);
     }
 }

@@ -10,10 +10,11 @@
 #include <stdint.h>
 
 /*
- * Threads that bring pages into memory, so that a disk reads several at once,
- * and nothing else waits for them. They cause page faults, hold no registration
- * and no lock meanwhile, and change no page state. So memory may be unmapped,
- * and registrations may end, at any time.
+ * The threads that help: they bring pages into memory, so that a disk reads
+ * several at once and nothing else waits for them. They cause page faults, hold
+ * no registration and no lock meanwhile, and change no page state. So memory
+ * may be unmapped, and registrations may end, at any time. While no job waits,
+ * one of them does the background work of the caller.
  *
  * One thread is mostly enough: the reads of all jobs are started before it
  * waits for the first. A switch of threads for each page would cost more than
@@ -56,6 +57,17 @@ typedef struct uct_nprdma_pager_job {
 } uct_nprdma_pager_job_t;
 
 
+/* What a pager calls, in one of its threads and without a lock */
+typedef struct uct_nprdma_pager_ops {
+    /* A job has ended */
+    void (*notify)(void *arg);
+
+    /* After uct_nprdma_pager_wake(), by one thread at a time: do a part of the
+     * background work, and return nonzero if more is left */
+    int (*background)(void *arg);
+} uct_nprdma_pager_ops_t;
+
+
 typedef struct uct_nprdma_pager_stats {
     uint64_t jobs;    /* Submitted */
     uint64_t slow;    /* In which a page had to be waited for */
@@ -70,9 +82,8 @@ typedef struct uct_nprdma_pager_stats {
  * @param [in]  max_threads  Maximum number of threads, not zero.
  * @param [in]  name         Of the memory domain, for messages; valid until the
  *                           pager is destroyed.
- * @param [in]  notify       Called in a thread of the pager after each job,
- *                           without a lock.
- * @param [in]  arg          Its argument.
+ * @param [in]  ops          Valid as long.
+ * @param [in]  arg          Argument of @a ops.
  * @param [out] pager_p      The pager, to be destroyed with
  *                           uct_nprdma_pager_destroy().
  *
@@ -81,15 +92,16 @@ typedef struct uct_nprdma_pager_stats {
  *         logged reason.
  */
 ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
-                                     void (*notify)(void *arg), void *arg,
-                                     uct_nprdma_pager_t **pager_p);
+                                     const uct_nprdma_pager_ops_t *ops,
+                                     void *arg, uct_nprdma_pager_t **pager_p);
 
 
 /**
  * Drop all jobs and stop the threads. Waits for the pages that they are
  * bringing in, but for at most a second: a thread that still waits then ends
- * when its page comes, and one line in the log says so. @a notify is not called
- * any more, and no job is accessed.
+ * when its page comes, and one line in the log says so. The background work is
+ * waited for without a limit. No function of the caller is called afterwards,
+ * and no job is accessed.
  *
  * @param [in] pager  Pager; not valid afterwards.
  */
@@ -119,6 +131,16 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
  * @param [in] pager  Pager.
  */
 void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
+
+
+/**
+ * Let a thread do the background work. Starts a thread if all are busy and the
+ * maximum is not reached. If none can be started, which is logged once, the
+ * work waits for the next call. Never waits; safe in any thread.
+ *
+ * @param [in] pager  Pager.
+ */
+void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager);
 
 
 /**

@@ -9,7 +9,6 @@
 #include "ucm/access/nprdma_pagein.h"
 
 #include <nprdma_page_state.h>
-#include <nprdma_thread.h>
 
 #include <ucs/debug/memtrack_int.h>
 
@@ -23,21 +22,12 @@
 #define UCT_NPRDMA_POPULATOR_MAX_STEPS  16
 
 
-typedef enum {
-    UCT_NPRDMA_POPULATOR_IDLE,    /* Has never had a job */
-    UCT_NPRDMA_POPULATOR_RUNNING, /* The thread runs, or is being started */
-    UCT_NPRDMA_POPULATOR_BROKEN   /* The thread could not be created */
-} uct_nprdma_populator_state_t;
-
-
 struct uct_nprdma_populator {
-    uct_nprdma_mem_md_t              *md;
-    pthread_t                    thread;
+    uct_nprdma_mem_md_t          *md;
+    uct_nprdma_pager_t           *pager;
 
     /* A leaf lock, held for a few instructions */
     pthread_mutex_t              lock;
-    pthread_cond_t               cond;
-    uct_nprdma_populator_state_t state;
     int                          stop;
     unsigned                     first;   /* Index of the next job */
     unsigned                     count;   /* Number of waiting jobs */
@@ -51,7 +41,7 @@ struct uct_nprdma_populator {
 };
 
 
-/* ---- the thread ---- */
+/* ---- the background work ---- */
 
 static uct_nprdma_populate_job_t *
 uct_nprdma_populator_job(uct_nprdma_populator_t *populator, unsigned index)
@@ -78,8 +68,8 @@ static int uct_nprdma_populator_is_watched(const uct_nprdma_populate_job_t *job,
  *
  * @return Bytes populated.
  */
-static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
-                                         uct_nprdma_populate_job_t *job)
+static uint64_t uct_nprdma_populator_run_job(uct_nprdma_populator_t *populator,
+                                             uct_nprdma_populate_job_t *job)
 {
     uint64_t step = (job->flags & NPRDMA_POPULATE_RESIDENT) ?
                     UCT_NPRDMA_POPULATE_RESIDENT_STEP :
@@ -114,65 +104,35 @@ static uint64_t uct_nprdma_populator_run(uct_nprdma_populator_t *populator,
     return done;
 }
 
-/* Execute a part of the first job. The lock is held at the start and the end,
- * but not during the steps. */
-static void uct_nprdma_populator_run_first(uct_nprdma_populator_t *populator)
+int uct_nprdma_populator_run(uct_nprdma_populator_t *populator)
 {
-    uct_nprdma_populate_job_t job = *uct_nprdma_populator_job(populator, 0);
+    uct_nprdma_populate_job_t job;
     uint64_t done;
-
-    ++populator->first;
-    --populator->count;
-    populator->busy  = 1;
-    populator->owner = job.owner;
-    atomic_store(&populator->cancel, 0);
-    pthread_mutex_unlock(&populator->lock);
-
-    done = uct_nprdma_populator_run(populator, &job);
+    int is_left;
 
     pthread_mutex_lock(&populator->lock);
-    populator->busy         = 0;
-    populator->stats.bytes += done;
-    if ((job.length > 0) && !atomic_load(&populator->cancel)) {
-        /* uct_nprdma_populator_add() has left room for it */
-        *uct_nprdma_populator_job(populator, populator->count++) = job;
-    }
-}
+    if (populator->count > 0) {
+        job = *uct_nprdma_populator_job(populator, 0);
+        ++populator->first;
+        --populator->count;
+        populator->busy  = 1;
+        populator->owner = job.owner;
+        atomic_store(&populator->cancel, 0);
+        pthread_mutex_unlock(&populator->lock);
 
-static void *uct_nprdma_populator_thread(void *arg)
-{
-    uct_nprdma_populator_t *populator = arg;
+        done = uct_nprdma_populator_run_job(populator, &job);
 
-    pthread_mutex_lock(&populator->lock);
-    while (!populator->stop) {
-        if (populator->count > 0) {
-            uct_nprdma_populator_run_first(populator);
-        } else {
-            pthread_cond_wait(&populator->cond, &populator->lock);
+        pthread_mutex_lock(&populator->lock);
+        populator->busy         = 0;
+        populator->stats.bytes += done;
+        if ((job.length > 0) && !atomic_load(&populator->cancel)) {
+            /* uct_nprdma_populator_add() has left room for it */
+            *uct_nprdma_populator_job(populator, populator->count++) = job;
         }
     }
+    is_left = populator->count > 0;
     pthread_mutex_unlock(&populator->lock);
-    return NULL;
-}
-
-static void uct_nprdma_populator_start(uct_nprdma_populator_t *populator)
-{
-    int ret;
-
-    ret = nprdma_thread_start(&populator->thread, uct_nprdma_populator_thread,
-                              populator);
-    if (ret != 0) {
-        /* Without the thread nothing fails: it only makes later accesses
-         * faster */
-        ucs_diag("%s: no thread to populate memory ahead of use: %s",
-                 populator->md->super.name, strerror(ret));
-        pthread_mutex_lock(&populator->lock);
-        populator->state = UCT_NPRDMA_POPULATOR_BROKEN;
-        pthread_mutex_unlock(&populator->lock);
-        return;
-    }
-
-    pthread_setname_np(populator->thread, "nprdma-populate");
+    return is_left;
 }
 
 
@@ -199,36 +159,29 @@ static int uct_nprdma_populator_covers(uct_nprdma_populator_t *populator,
     return 0;
 }
 
-/* @return Nonzero if the thread must be started; the lock is held */
+/* @return Nonzero if the job was queued; the lock is held */
 static int uct_nprdma_populator_push(uct_nprdma_populator_t *populator,
                                      const uct_nprdma_populate_job_t *job)
 {
     /* The job that is being executed may be queued again */
-    if (((populator->count + populator->busy) == UCT_NPRDMA_POPULATOR_JOBS) ||
-        (populator->state == UCT_NPRDMA_POPULATOR_BROKEN)) {
+    if ((populator->count + populator->busy) == UCT_NPRDMA_POPULATOR_JOBS) {
         ++populator->stats.dropped;
         return 0;
     }
 
-    if (uct_nprdma_populator_covers(populator, job)) {
+    if (populator->stop || uct_nprdma_populator_covers(populator, job)) {
         return 0;
     }
 
     *uct_nprdma_populator_job(populator, populator->count++) = *job;
     ++populator->stats.jobs;
-    if (populator->state == UCT_NPRDMA_POPULATOR_RUNNING) {
-        pthread_cond_signal(&populator->cond);
-        return 0;
-    }
-
-    populator->state = UCT_NPRDMA_POPULATOR_RUNNING;
     return 1;
 }
 
 void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
                               const uct_nprdma_populate_job_t *job)
 {
-    int start;
+    int is_queued;
 
     /* A child made by fork() has no thread, and the lock may be held for ever
      * there */
@@ -238,10 +191,10 @@ void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
     }
 
     pthread_mutex_lock(&populator->lock);
-    start = uct_nprdma_populator_push(populator, job);
+    is_queued = uct_nprdma_populator_push(populator, job);
     pthread_mutex_unlock(&populator->lock);
-    if (start) {
-        uct_nprdma_populator_start(populator);
+    if (is_queued) {
+        uct_nprdma_pager_wake(populator->pager);
     }
 }
 
@@ -280,6 +233,7 @@ void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
 /* ---- start and end ---- */
 
 ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
+                                         uct_nprdma_pager_t *pager,
                                          uct_nprdma_populator_t **populator_p)
 {
     uct_nprdma_populator_t *populator;
@@ -290,25 +244,24 @@ ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
         return UCS_ERR_NO_MEMORY;
     }
 
-    populator->md = md;
+    populator->md    = md;
+    populator->pager = pager;
     pthread_mutex_init(&populator->lock, NULL);
-    pthread_cond_init(&populator->cond, NULL);
     *populator_p = populator;
     return UCS_OK;
 }
 
+void uct_nprdma_populator_stop(uct_nprdma_populator_t *populator)
+{
+    pthread_mutex_lock(&populator->lock);
+    populator->stop  = 1;
+    populator->count = 0;
+    atomic_store(&populator->cancel, 1);
+    pthread_mutex_unlock(&populator->lock);
+}
+
 void uct_nprdma_populator_destroy(uct_nprdma_populator_t *populator)
 {
-    if (populator->state == UCT_NPRDMA_POPULATOR_RUNNING) {
-        pthread_mutex_lock(&populator->lock);
-        populator->stop = 1;
-        atomic_store(&populator->cancel, 1);
-        pthread_cond_signal(&populator->cond);
-        pthread_mutex_unlock(&populator->lock);
-        pthread_join(populator->thread, NULL);
-    }
-
-    pthread_cond_destroy(&populator->cond);
     pthread_mutex_destroy(&populator->lock);
     ucs_free(populator);
 }

@@ -3,12 +3,13 @@
 #ifndef UCT_NPRDMA_POPULATOR_H_
 #define UCT_NPRDMA_POPULATOR_H_
 
+#include "nprdma_pager.h"
+
 #include "uct/ib/nprdma/mem/nprdma_populate_step.h"
 
 /*
- * A thread that populates pages before peers need them (ARCHITECTURE 5,
- * populate policy), step by step (nprdma_populate_step.h). It is created with
- * the first job and sleeps while there is none.
+ * Populates pages before peers need them (ARCHITECTURE 5, populate policy),
+ * step by step (nprdma_populate_step.h): the background work of a pager.
  */
 
 typedef struct uct_nprdma_populator uct_nprdma_populator_t;
@@ -28,27 +29,44 @@ typedef struct uct_nprdma_populate_job {
 
 typedef struct uct_nprdma_populator_stats {
     uint64_t   jobs;        /* Queued */
-    uint64_t   dropped;     /* Not queued, for lack of room or of the thread */
+    uint64_t   dropped;     /* Not queued, for lack of room */
     uint64_t   bytes;       /* Of all successful steps */
     uint64_t   waiting;     /* Jobs that have not ended */
 } uct_nprdma_populator_stats_t;
 
 
 /**
- * Create a populator. The thread starts with the first job.
+ * Create a populator.
  *
  * @param [in]  md           MD of the registrations.
+ * @param [in]  pager        Woken when jobs wait; its background work is
+ *                           uct_nprdma_populator_run().
  * @param [out] populator_p  The populator, to be destroyed with
  *                           uct_nprdma_populator_destroy().
  *
  * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
+                                         uct_nprdma_pager_t *pager,
                                          uct_nprdma_populator_t **populator_p);
 
 
-/** Stop a populator after its current step, drop its jobs, and free it. */
+/** Drop all jobs; one that is being executed ends after its step. */
+void uct_nprdma_populator_stop(uct_nprdma_populator_t *populator);
+
+
+/** Free a populator. Its pager does not exist any more. */
 void uct_nprdma_populator_destroy(uct_nprdma_populator_t *populator);
+
+
+/**
+ * Execute a part of the first job; by one thread at a time.
+ *
+ * @param [in] populator  Populator.
+ *
+ * @return Nonzero if jobs are left.
+ */
+int uct_nprdma_populator_run(uct_nprdma_populator_t *populator);
 
 
 /**

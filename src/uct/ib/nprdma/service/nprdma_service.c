@@ -162,9 +162,7 @@ uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
     }
 
     uct_nprdma_service_refill(service, first, service->next_wc);
-    if (service->parking != NULL) {
-        uct_nprdma_svc_parking_kick(service->parking);
-    }
+    uct_nprdma_svc_parking_kick(service->parking);
     return service->next_wc - first;
 }
 
@@ -298,6 +296,18 @@ static void uct_nprdma_service_notify(void *arg)
         uct_nprdma_service_thread_wakeup(service);
     }
 }
+
+static int uct_nprdma_service_background(void *arg)
+{
+    uct_nprdma_service_t *service = arg;
+
+    return uct_nprdma_populator_run(service->populator);
+}
+
+static const uct_nprdma_pager_ops_t uct_nprdma_service_pager_ops = {
+    .notify     = uct_nprdma_service_notify,
+    .background = uct_nprdma_service_background
+};
 
 /* Wait until no other thread executes. Progress executes a few requests at a
  * time, and while it does the thread is not needed. */
@@ -630,16 +640,23 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
         goto err_free;
     }
 
-    status = uct_nprdma_populator_create(md, &service->populator);
+    status = uct_nprdma_pager_create(num_threads, md->super.name,
+                                     &uct_nprdma_service_pager_ops, service,
+                                     &service->pager);
     if (status != UCS_OK) {
         goto err_fds;
     }
 
-    /* If that fails, a line in the log says why, and requests are not parked */
-    if (num_threads > 0) {
-        (void)uct_nprdma_svc_parking_create(md, num_threads,
-                                            uct_nprdma_service_notify, service,
-                                            &service->parking);
+    status = uct_nprdma_populator_create(md, service->pager,
+                                         &service->populator);
+    if (status != UCS_OK) {
+        goto err_pager;
+    }
+
+    status = uct_nprdma_svc_parking_create(md, service->pager,
+                                           &service->parking);
+    if (status != UCS_OK) {
+        goto err_populator;
     }
 
     service->num_slots = num_slots;
@@ -651,6 +668,10 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
     *service_p = service;
     return UCS_OK;
 
+err_populator:
+    uct_nprdma_populator_destroy(service->populator);
+err_pager:
+    uct_nprdma_pager_destroy(service->pager);
 err_fds:
     uct_nprdma_service_close_fds(service);
 err_free:
@@ -663,11 +684,6 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
     const uct_nprdma_verbs_t *verbs = service->md->super.verbs;
     uct_nprdma_service_conn_t *conn, *tmp;
 
-    uct_nprdma_service_thread_stop(service);
-    if (service->parking != NULL) {
-        uct_nprdma_svc_parking_destroy(service->parking);
-        service->parking = NULL;
-    }
     ucs_list_for_each_safe(conn, tmp, &service->conns, list) {
         if (conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED) {
             verbs->destroy_qp(conn->qp);
@@ -685,12 +701,13 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
 
 void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
 {
+    uct_nprdma_service_thread_stop(service);
+    uct_nprdma_populator_stop(service->populator);
+    uct_nprdma_pager_destroy(service->pager);
     if (service->started) {
         uct_nprdma_service_stop(service);
     }
-    if (service->parking != NULL) {
-        uct_nprdma_svc_parking_destroy(service->parking);
-    }
+    uct_nprdma_svc_parking_destroy(service->parking);
     uct_nprdma_populator_destroy(service->populator);
     uct_nprdma_service_close_fds(service);
 

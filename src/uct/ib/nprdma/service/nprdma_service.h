@@ -33,8 +33,7 @@
  *
  * @param [in]  md           MD; its memory is served.
  * @param [in]  num_slots    Maximum number of receives.
- * @param [in]  num_threads  Maximum number of threads that bring in absent
- *                           pages; 0: the executing thread does.
+ * @param [in]  num_threads  Maximum number of threads of the pager.
  * @param [out] service_p    The service, to be destroyed with
  *                           uct_nprdma_service_destroy().
  *

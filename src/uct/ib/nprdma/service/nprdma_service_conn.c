@@ -177,10 +177,6 @@ static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
 {
     unsigned accepted;
 
-    if (service->parking == NULL) {
-        return 1; /* To wait here would delay all other peers */
-    }
-
     do {
         accepted = atomic_load(&service->num_accepted);
         if (accepted != conn->seen_accepted) {

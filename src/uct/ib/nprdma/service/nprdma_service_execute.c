@@ -216,13 +216,11 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
  * the NIC could not serve. Others must not pay for two looks at the clock.
  */
 static int
-uct_nprdma_service_is_timed(const uct_nprdma_service_t *service,
-                            const uct_nprdma_svc_request_t *request)
+uct_nprdma_service_is_timed(const uct_nprdma_svc_request_t *request)
 {
-    return (service->parking != NULL) &&
-           (uct_nprdma_svc_is_repair(request) ||
-            ((request->type == UCT_NPRDMA_SVC_FETCH) &&
-             (request->length >= UCT_NPRDMA_SERVICE_TIMED)));
+    return uct_nprdma_svc_is_repair(request) ||
+           ((request->type == UCT_NPRDMA_SVC_FETCH) &&
+            (request->length >= UCT_NPRDMA_SERVICE_TIMED));
 }
 
 /*
@@ -245,7 +243,7 @@ int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
         return 1;
     }
 
-    if (ucs_unlikely(uct_nprdma_service_is_timed(service, request))) {
+    if (ucs_unlikely(uct_nprdma_service_is_timed(request))) {
         start = ucs_get_time();
         waits = uct_nprdma_svc_parking_num_waits(request);
         if (!uct_nprdma_service_execute(service, conn, request, limit)) {

@@ -42,12 +42,10 @@ int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
                                const uct_nprdma_svc_request_t *request,
                                struct ibv_wc *wc)
 {
-    uct_nprdma_svc_need_t need = { .limit = UINT32_MAX };
+    uct_nprdma_svc_need_t need;
     const uct_nprdma_svc_parked_t *parked;
 
-    if (service->parking != NULL) {
-        uct_nprdma_svc_parking_need(service->parking, request, &need);
-    }
+    uct_nprdma_svc_parking_need(service->parking, request, &need);
 
     /* Mostly the answer to a probe is there before a place to park is needed */
     if (ucs_likely((need.pages.count == 0) && (conn->parked.count == 0) &&

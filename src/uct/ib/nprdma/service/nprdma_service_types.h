@@ -78,6 +78,7 @@ struct uct_nprdma_service {
     uct_nprdma_service_base_t super;
     uct_nprdma_mem_md_t       *md;
     unsigned                  num_slots;     /* Maximum number of receives */
+    uct_nprdma_pager_t        *pager;
     uct_nprdma_populator_t    *populator;
     pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;

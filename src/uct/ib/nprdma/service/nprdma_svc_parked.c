@@ -334,12 +334,11 @@ uct_nprdma_svc_parking_drop(uct_nprdma_svc_parking_t *parking,
 {
     uct_nprdma_svc_parked_t *parked = uct_nprdma_svc_parking_pull(queue);
 
-    if (parked->is_waiting) {
-        if (!uct_nprdma_pager_cancel(parking->pager, &parked->job)) {
-            parked->conn = NULL;
-            return NULL;
-        }
-        }
+    if (parked->is_waiting &&
+        !uct_nprdma_pager_cancel(parking->pager, &parked->job)) {
+        parked->conn = NULL;
+        return NULL;
+    }
 
     return uct_nprdma_svc_parking_release(parking, parked);
 }
@@ -365,11 +364,9 @@ void uct_nprdma_svc_parking_learn(uct_nprdma_svc_parking_t *parking,
 void uct_nprdma_svc_parking_query(uct_nprdma_svc_parking_t *parking,
                                   uct_nprdma_mem_stats_t *stats)
 {
-    uct_nprdma_pager_stats_t pager = {};
+    uct_nprdma_pager_stats_t pager;
 
-    if (parking != NULL) {
-        uct_nprdma_pager_query(parking->pager, &pager);
-    }
+    uct_nprdma_pager_query(parking->pager, &pager);
     stats->pagein_jobs    = pager.jobs;
     stats->pagein_slow    = pager.slow;
     stats->pagein_peak    = pager.peak;
@@ -380,12 +377,11 @@ void uct_nprdma_svc_parking_query(uct_nprdma_svc_parking_t *parking,
 /* ---- start and end ---- */
 
 ucs_status_t
-uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md, unsigned max_threads,
-                              void (*notify)(void *arg), void *arg,
+uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md,
+                              uct_nprdma_pager_t *pager,
                               uct_nprdma_svc_parking_t **parking_p)
 {
     uct_nprdma_svc_parking_t *parking;
-    ucs_status_t status;
 
     parking = ucs_calloc(1, sizeof(*parking), "nprdma_svc_parking");
     if (parking == NULL) {
@@ -393,14 +389,8 @@ uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md, unsigned max_threads,
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_pager_create(max_threads, md->super.name, notify, arg,
-                                     &parking->pager);
-    if (status != UCS_OK) {
-        ucs_free(parking);
-        return status;
-    }
-
-    parking->md = md;
+    parking->md    = md;
+    parking->pager = pager;
     ucs_queue_head_init(&parking->free);
     *parking_p = parking;
     return UCS_OK;
@@ -408,6 +398,5 @@ uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md, unsigned max_threads,
 
 void uct_nprdma_svc_parking_destroy(uct_nprdma_svc_parking_t *parking)
 {
-    uct_nprdma_pager_destroy(parking->pager);
     ucs_free(parking);
 }

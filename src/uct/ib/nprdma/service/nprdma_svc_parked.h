@@ -67,24 +67,21 @@ typedef struct uct_nprdma_svc_need {
 /**
  * Create the parking of a service.
  *
- * @param [in]  md           MD of the registrations.
- * @param [in]  max_threads  Maximum number of threads, not zero.
- * @param [in]  notify       Called in any thread when the pages of a request
- *                           have come.
- * @param [in]  arg          Its argument.
- * @param [out] parking_p    To be destroyed with
- *                           uct_nprdma_svc_parking_destroy().
+ * @param [in]  md         MD of the registrations.
+ * @param [in]  pager      Brings the pages in.
+ * @param [out] parking_p  To be destroyed with
+ *                         uct_nprdma_svc_parking_destroy().
  *
- * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
+ * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
  */
 ucs_status_t
-uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md, unsigned max_threads,
-                              void (*notify)(void *arg), void *arg,
+uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md,
+                              uct_nprdma_pager_t *pager,
                               uct_nprdma_svc_parking_t **parking_p);
 
 
-/** Stop the threads, as uct_nprdma_pager_destroy() does, and free all requests.
- * Their slots are not returned. */
+/** Free all requests. Their slots are not returned, and the pager does not
+ * exist any more. */
 void uct_nprdma_svc_parking_destroy(uct_nprdma_svc_parking_t *parking);
 
 
