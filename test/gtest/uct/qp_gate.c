@@ -206,3 +206,12 @@ int qp_gate_are_freed(uct_iface_h iface)
     return ucs_list_is_empty(&ucs_derived_of(iface,
                                              uct_nprdma_iface_t)->closing);
 }
+
+unsigned qp_gate_num_served(uct_iface_h iface)
+{
+    uct_md_h md = ucs_derived_of(iface, uct_base_iface_t)->md;
+
+    /* First member */
+    return ((uct_nprdma_service_base_t*)ucs_derived_of(md, uct_nprdma_md_t)
+                    ->service)->num_conns;
+}

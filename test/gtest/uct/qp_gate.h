@@ -59,6 +59,9 @@ int qp_gate_has_outcome(uct_iface_h iface);
 /** @return Nonzero if all destroyed endpoints of an interface are freed. */
 int qp_gate_are_freed(uct_iface_h iface);
 
+/** @return Connections whose requests the service of an interface executes. */
+unsigned qp_gate_num_served(uct_iface_h iface);
+
 #ifdef __cplusplus
 }
 #endif
