@@ -252,8 +252,8 @@ static int uct_nprdma_op_lines_are_whole(const uct_nprdma_op_slice_t *slice,
 {
     size_t head = uct_nprdma_verify_head(address);
 
-    return slice->by_states || (head == 0) || (head >= length) ||
-           uct_nprdma_key_is_on_demand(&slice->op->rkey);
+    return (slice->verifier != UCT_NPRDMA_OP_VERIFY_SCAN) || (head == 0) ||
+           (head >= length);
 }
 
 /* @return Nonzero if the last WR of the slice that had a func is complete. */
@@ -280,12 +280,11 @@ static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
     nprdma_assert(!is_get ||
                   uct_nprdma_op_lines_are_whole(slice, slice->address + offset,
                                                 length));
-    nprdma_assert(!slice->by_states ||
+    nprdma_assert((slice->verifier != UCT_NPRDMA_OP_VERIFY_STATES) ||
                   uct_nprdma_verify_usable(slice->before,
                                            uct_nprdma_op_num_pages(slice),
                                            uct_nprdma_op_bits(slice)));
-    nprdma_assert(is_get || slice->by_states ||
-                  uct_nprdma_key_is_on_demand(rkey));
+    nprdma_assert(is_get || (slice->verifier != UCT_NPRDMA_OP_VERIFY_SCAN));
     return uct_nprdma_op_post(iface, slice,
                               is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
                               &sge, slice->address + offset,
@@ -342,7 +341,7 @@ uct_nprdma_op_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_comp_t *comp,
     }
 
     if (slice->piece->is_on_demand ||
-        uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE)) {
         uct_nprdma_rma_report_on_demand(iface, slice->op->rma,
                                         slice->op->is_get, slice->buffer,
                                         slice->address, slice->length, status);
@@ -387,8 +386,8 @@ static void uct_nprdma_op_verified(uct_nprdma_rma_iface_t *iface,
 
     uct_nprdma_op_trace(slice, "verified at try %u", slice->tries);
     iface->net.stats->nic_hits += (slice->tries == 1) && !slice->is_suspect;
-    iface->net.stats->nic_on_demand +=
-            !!uct_nprdma_key_is_on_demand(&slice->op->rkey);
+    iface->net.stats->nic_on_demand += (slice->verifier ==
+                                        UCT_NPRDMA_OP_VERIFY_NONE);
     if (ucs_unlikely(slice->is_suspect) &&
         (uct_nprdma_op_count_lines(iface, slice, &num_lines) == UCS_OK) &&
         (num_lines > 0)) {
@@ -478,7 +477,7 @@ static void uct_nprdma_op_scan(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_probe(suspect, slice, UCT_NPRDMA_OP_SUSPECT_LINES);
     iface->net.stats->suspect_lines += num_lines;
     slice->is_suspect           = 1;
-    slice->by_states            = 1;
+    slice->verifier             = UCT_NPRDMA_OP_VERIFY_STATES;
     uct_nprdma_op_goto(iface, slice,
                        (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
                        UCT_NPRDMA_OP_FETCH : UCT_NPRDMA_OP_POPULATE);
@@ -498,9 +497,9 @@ static void uct_nprdma_op_get_done(uct_nprdma_net_iface_t *net_iface,
 
     if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
-    } else if (uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE) {
         uct_nprdma_op_verified(iface, slice);
-    } else if (slice->by_states) {
+    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_STATES) {
         /* Not earlier: a READ may pass an earlier READ (ARCHITECTURE 3, remote
          * READ) */
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_AFTER);
@@ -537,7 +536,7 @@ static void uct_nprdma_op_put_done(uct_nprdma_net_iface_t *net_iface,
 
     if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
-    } else if (uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE) {
         uct_nprdma_op_verified(iface, slice);
     } else {
         uct_nprdma_op_compare(iface, slice);
@@ -781,7 +780,7 @@ uct_nprdma_op_step_try(uct_nprdma_rma_iface_t *iface,
                         (slice->tries == 1) ? "start" : "redo", slice->tries);
     slice->populated = 0;
 
-    if (slice->by_states && !slice->is_known &&
+    if ((slice->verifier == UCT_NPRDMA_OP_VERIFY_STATES) && !slice->is_known &&
         !uct_nprdma_op_cached(iface, slice)) {
         slice->step = UCT_NPRDMA_OP_BEFORE;
     } else {
@@ -823,8 +822,7 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
     }
 
     uct_nprdma_op_slice_returns_to_nic(iface, slice);
-    if (!slice->op->is_get &&
-        uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+    if (!slice->op->is_get && (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE)) {
         uct_nprdma_op_post_data(iface, slice, 0, slice->length,
                                 uct_nprdma_op_put_done);
         return UCT_NPRDMA_OP_WAIT;
@@ -841,9 +839,8 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
     }
 
     /* Lines arrive whole only if the READ begins at one */
-    head = (slice->by_states ||
-            uct_nprdma_key_is_on_demand(&slice->op->rkey)) ?
-           0 : uct_nprdma_verify_head(slice->address);
+    head = (slice->verifier == UCT_NPRDMA_OP_VERIFY_SCAN) ?
+           uct_nprdma_verify_head(slice->address) : 0;
     if (ucs_likely((head == 0) || (head >= slice->length))) {
         head = 0;
     } else if (!uct_nprdma_op_post_data(iface, slice, 0, head, NULL)) {
@@ -863,7 +860,8 @@ uct_nprdma_op_step_after(uct_nprdma_rma_iface_t *iface,
     }
 
     /* Rule "remote READ": READs are not ordered among themselves */
-    nprdma_assert(slice->op->is_get && slice->by_states);
+    nprdma_assert(slice->op->is_get &&
+                  (slice->verifier == UCT_NPRDMA_OP_VERIFY_STATES));
     nprdma_assert(uct_nprdma_op_wr_is_complete(slice));
     uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_after_done);
     return UCT_NPRDMA_OP_WAIT;
@@ -921,6 +919,19 @@ static int uct_nprdma_op_find_lkey(uct_nprdma_rma_iface_t *iface,
     return 1;
 }
 
+static uct_nprdma_op_verifier_t
+uct_nprdma_op_verifier(const uct_nprdma_rma_iface_t *iface,
+                       const uct_nprdma_op_slice_t *slice)
+{
+    if (uct_nprdma_key_is_on_demand(&slice->op->rkey)) {
+        return UCT_NPRDMA_OP_VERIFY_NONE;
+    }
+
+    return (slice->op->is_get &&
+            (slice->length <= iface->res->ops.scan_max)) ?
+           UCT_NPRDMA_OP_VERIFY_SCAN : UCT_NPRDMA_OP_VERIFY_STATES;
+}
+
 void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_op_slice_t *slice)
 {
@@ -932,9 +943,7 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
     slice->tries      = 0;
     slice->is_known   = 0;
     slice->is_suspect = 0;
-    slice->by_states  = !uct_nprdma_key_is_on_demand(&op->rkey) &&
-                        (!op->is_get ||
-                         (slice->length > iface->res->ops.scan_max));
+    slice->verifier   = uct_nprdma_op_verifier(iface, slice);
     slice->step       = (op->by_nic && uct_nprdma_op_find_lkey(iface, slice)) ?
                         UCT_NPRDMA_OP_TRY : UCT_NPRDMA_OP_COPY;
     iface->net.stats->nic_slices  += op->by_nic;
@@ -950,7 +959,7 @@ void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
     slice->populated  = 0;
     slice->is_known   = 0;
     slice->is_suspect = 0;
-    slice->by_states  = 0;
+    slice->verifier   = UCT_NPRDMA_OP_VERIFY_SCAN;
     slice->lkey       = slice->piece->lkey;
     slice->step       = UCT_NPRDMA_OP_DATA;
     uct_nprdma_op_scan(iface, slice);

@@ -191,6 +191,15 @@ typedef enum uct_nprdma_op_step {
 } uct_nprdma_op_step_t;
 
 
+/* What shows that the NIC has accessed present pages only */
+typedef enum uct_nprdma_op_verifier {
+    UCT_NPRDMA_OP_VERIFY_NONE,  /* Nothing has to: it waits for absent ones */
+    UCT_NPRDMA_OP_VERIFY_SCAN,  /* A get: no line of the data has the
+                                 * signature */
+    UCT_NPRDMA_OP_VERIFY_STATES /* The states of the pages have not changed */
+} uct_nprdma_op_verifier_t;
+
+
 struct uct_nprdma_op_slice {
     uct_nprdma_comp_t       wr;         /* Of the WR that is outstanding */
     ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo[is_large] */
@@ -200,7 +209,7 @@ struct uct_nprdma_op_slice {
                                          * are READ behind the data */
     uint8_t                 kind;       /* uct_nprdma_op_slice_kind_t */
     uint8_t                 step;       /* uct_nprdma_op_step_t */
-    uint8_t                 by_states;  /* Verified by states, else by a scan */
+    uint8_t                 verifier;   /* uct_nprdma_op_verifier_t */
     uint8_t                 is_known;   /* before[] was read before this try */
     uint8_t                 is_counted; /* In the quota of large operations */
     uint8_t                 is_suspect; /* A scan was suspect */
