@@ -8,15 +8,13 @@
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/math.h>
 
-/*
- * Bounce slots: the only memory that this transport pins. All pools of a
- * process share one budget (UCX_NPRDMA_MAX_PINNED). A pool consists of chunks
- * and can grow; it never shrinks. One thread at a time uses a pool; the
- * functions of the budget are safe in any thread.
- */
+/* Bounce slots: the only memory that this transport pins. All pools of a
+ * process share one budget (UCX_NPRDMA_MAX_PINNED); its functions are safe in
+ * any thread. A pool grows and never shrinks, and one thread at a time uses
+ * it. */
 
-/* Smallest budget, in bytes. It is enough for the pools of one memory domain
- * with one interface, at both sides of operations. */
+/* Bytes that are enough for the pools of one memory domain with one interface,
+ * at both sides of operations */
 #define UCT_NPRDMA_MIN_PINNED  (512 * UCS_KBYTE)
 
 typedef struct uct_nprdma_bounce       uct_nprdma_bounce_t;
@@ -24,8 +22,8 @@ typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
 
 /* Descriptor of one slot, in unpinned memory */
 typedef struct uct_nprdma_slot {
-    uct_nprdma_comp_t       comp;   /* for the user of the slot while a WR uses
-                                     * it */
+    /* Of its user, while a WR uses the slot */
+    uct_nprdma_comp_t       comp;
     struct uct_nprdma_slot  *next;  /* free list */
     char                    *data;  /* slot_size bytes, pinned */
     uct_nprdma_bounce_t     *pool;
@@ -33,8 +31,7 @@ typedef struct uct_nprdma_slot {
 } uct_nprdma_slot_t;
 
 struct uct_nprdma_bounce {
-    uct_nprdma_slot_t         *free;     /* LIFO: reuses slots that are in the
-                                          * CPU's cache */
+    uct_nprdma_slot_t         *free;     /* LIFO: slots in the CPU's cache */
     unsigned                  num_free;
     unsigned                  num_slots;
     unsigned                  max_slots; /* grows up to this */
@@ -45,80 +42,39 @@ struct uct_nprdma_bounce {
 };
 
 
-/**
- * Set the limit of the process. All memory domains share one budget, and the
- * domain that was opened last determines it.
- *
- * @param [in] max_pinned  Bytes.
- */
+/* The domain that was opened last determines the limit of the process */
 void uct_nprdma_bounce_set_budget(size_t max_pinned);
 
 
-/** @return Bytes pinned by all pools of this process. */
+/* Bytes that all pools of this process have pinned */
 size_t uct_nprdma_bounce_pinned(void);
 
-/**
- * In a child of fork(): the child has none of the memory that its parent
- * pinned.
- */
+/* A child of fork() has none of the memory that its parent pinned */
 void uct_nprdma_bounce_forked(void);
 
 
-/**
- * Set up a pool and register its first chunk. A pool gets max_slots at once as
- * long as at most a quarter of the budget is in use. After that a pool begins
- * with as few as min_slots and grows on demand.
- *
- * @param [out] pool       Pool to set up; the caller calls
- *                         uct_nprdma_bounce_cleanup() after success.
- * @param [in]  dev        Device; the memory is registered with its PD.
- * @param [in]  slot_size  Bytes per slot; rounded up to a cache line.
- * @param [in]  max_slots  Slots that the pool can use.
- * @param [in]  min_slots  Slots that the pool cannot work without.
- * @param [in]  name       Constant string for messages; not copied.
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* A pool gets max_slots at once as long as at most a quarter of the budget is
+ * in use. After that a pool begins with as few as min_slots and grows on
+ * demand. The name is a constant string for messages. */
 ucs_status_t
 uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
                        size_t slot_size, unsigned max_slots,
                        unsigned min_slots, const char *name);
 
 
-/**
- * Add slots, within max_slots and half of the budget: the other half, or what
- * they need at least if that is more, is kept for pools that are created later.
- * Each of the few growths costs system calls.
- * After a growth that fails, the pool never grows again.
- *
- * @param [in] pool  Pool.
- *
- * @return Number of slots added, 0 if none.
- */
+/* Add slots within half of the budget, and return their number: the other half,
+ * or what they need at least if that is more, is kept for pools that are
+ * created later. After a growth that fails, the pool never grows again. */
 unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool);
 
 
-/**
- * Deregister and free the memory of a pool. No work request may still use it.
- *
- * @param [in] pool  Pool set up by uct_nprdma_bounce_init().
- */
+/* No work request may still use the pool */
 void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
 
 
-/**
- * Check whether one of several users of a pool may have one more slot. It may
- * have less than two thirds of the slots that no other user holds. Therefore
- * some slots are left for the next user, even if one user never returns its
- * own.
- *
- * @param [in] pool     Pool.
- * @param [in] held     Slots that the user holds.
- * @param [in] reserve  Slots that are kept for other purposes; they do not
- *                      count as free.
- *
- * @return Nonzero if the user may have one more.
- */
+/* Whether a user that holds some slots may have one more: less than two thirds
+ * of the slots that no other user holds. So some are left for the next user,
+ * even if one never returns its own. */
 static inline int
 uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
                             unsigned reserve)
@@ -128,9 +84,7 @@ uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
 }
 
 
-/**
- * @return A free slot, to be returned with uct_nprdma_bounce_put(), or NULL.
- */
+/* A free slot, or NULL */
 static inline uct_nprdma_slot_t *
 uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
 {
@@ -144,7 +98,6 @@ uct_nprdma_bounce_get(uct_nprdma_bounce_t *pool)
 }
 
 
-/** Return a slot to its pool. */
 static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 {
     uct_nprdma_bounce_t *pool = slot->pool;
@@ -155,15 +108,8 @@ static inline void uct_nprdma_bounce_put(uct_nprdma_slot_t *slot)
 }
 
 
-/**
- * Completion function for the completion of a slot that has no other use after
- * the completion. The slot is counted in conn->num_slots.
- *
- * @param [in] iface   Interface.
- * @param [in] conn    Connection of the WR.
- * @param [in] comp    Completion of the slot.
- * @param [in] status  Ignored.
- */
+/* Completion function of a slot, counted in conn->num_slots, that has no other
+ * use */
 void uct_nprdma_slot_release_comp(struct uct_nprdma_net_iface *iface,
                                   uct_nprdma_conn_t *conn,
                                   uct_nprdma_comp_t *comp, ucs_status_t status);

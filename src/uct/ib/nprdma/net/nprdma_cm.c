@@ -50,8 +50,8 @@ static void uct_nprdma_cm_send_req(uct_nprdma_net_iface_t *iface,
     entry->next = uct_nprdma_cm_backoff(&iface->cm, &entry->interval);
 }
 
-/* Whether the device knows that nobody receives the REQ. This is a timeout,
- * known at once: UCP gives that status to all that it does later. */
+/* Whether the device knows that nobody receives the REQ: a timeout, known at
+ * once. UCP gives that status to all that it does later. */
 static int uct_nprdma_cm_is_lost(uct_nprdma_net_iface_t *iface,
                                  const uct_nprdma_cm_conn_t *entry)
 {

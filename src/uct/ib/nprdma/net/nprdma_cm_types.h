@@ -12,9 +12,9 @@
 
 #include <stdatomic.h>
 
-/* Maximum number of outstanding probes of requesters in rounds that wire-up
- * begins: by an interface on its queue pairs, and by a service on its own. The
- * completion queue of wire-up has room for them. */
+/* Outstanding probes of requesters at most, by an interface on its queue pairs
+ * and by a service on its own: the completion queue of wire-up has room for
+ * them */
 #define UCT_NPRDMA_CM_MAX_PROBES  16
 
 /*
@@ -54,8 +54,7 @@ static inline uint32_t uct_nprdma_cm_wr_id_qpn(uint64_t wr_id)
 
 
 typedef struct uct_nprdma_cm_config {
-    double         retry_interval;  /* before the first retransmission,
-                                     * seconds */
+    double         retry_interval;  /* before the first one, seconds */
     double         retry_max;       /* longest interval, seconds */
     double         timeout;         /* seconds until connecting fails */
     double         probe_interval;  /* seconds between probes of requesters */
@@ -107,29 +106,22 @@ typedef struct uct_nprdma_cm {
     uct_nprdma_bounce_t            pool;
     unsigned                       tx_posted;
     unsigned                       rx_posted;
-    int                            broken;     /* UD QP is in ERR: wait for all
-                                                * completions */
-    int                            sq_error;   /* UD QP is in SQE: wait for the
-                                                * completions of sends */
+    int                            broken;     /* UD QP is in ERR */
+    int                            sq_error;   /* UD QP is in SQE */
     int                            dead;       /* UD QP cannot be repaired */
     int                            has_doubted; /* a connection is doubted */
-    ucs_list_link_t                waiting;    /* REQs that wait for the
-                                                * window */
+    ucs_list_link_t                waiting;    /* REQs: wait for the window */
     ucs_list_link_t                in_flight;  /* REQ sent */
-    ucs_list_link_t                outcomes;   /* ended, to be handled by
-                                                * progress */
+    ucs_list_link_t                outcomes;   /* for progress to handle */
     atomic_uint                    num_in_flight;
-    atomic_uint                    attention;  /* progress has outcomes to
-                                                * handle */
+    atomic_uint                    attention;  /* there are outcomes */
     khash_t(uct_nprdma_responders) responders; /* by requester and conn_id */
     khash_t(uct_nprdma_responders) by_qpn;     /* those of kinds AM and BULK */
     ucs_list_link_t                unconfirmed; /* responders without RTU */
-    ucs_list_link_t                confirmed;  /* the other ones, the next to be
-                                                * probed first */
-    ucs_list_link_t                dying;      /* responders with a QP in ERR,
-                                                * which may have completions */
-    ucs_list_link_t                drained;    /* responders without
-                                                * completions */
+    ucs_list_link_t                confirmed;  /* the next to probe first */
+    /* With a QP in ERR, which may have completions */
+    ucs_list_link_t                dying;
+    ucs_list_link_t                drained;    /* without completions */
     atomic_uint                    num_dying;  /* length of both lists */
     unsigned                       num_probes; /* outstanding */
     unsigned                       probes_due; /* left in this round */
@@ -137,13 +129,11 @@ typedef struct uct_nprdma_cm {
     unsigned                       num_ahs;
     int                            timer_id;   /* -1: does not run */
     int                            probe_timer_id; /* -1: not started */
-    int                            is_polled;  /* by progress: UCX's thread may
-                                                * not exist, see
-                                                * uct_nprdma_cm_poll() */
+    /* By progress: UCX's thread may not exist, see uct_nprdma_cm_poll() */
+    int                            is_polled;
     ucs_time_t                     next_tick;  /* if polled */
     ucs_time_t                     next_probe; /* if polled */
-    int                            wakeup_fd;  /* eventfd, part of the event fd
-                                                * of the interface */
+    int                            wakeup_fd;  /* in the event fd */
     uct_nprdma_cm_config_t         config;
     unsigned                       rand_state;
     struct {                                   /* packet to be sent after the
@@ -156,7 +146,7 @@ typedef struct uct_nprdma_cm {
 } uct_nprdma_cm_t;
 
 
-/** Read one of the atomics while the async context is not blocked. */
+/* Read one of the atomics while the async context is not blocked */
 static inline unsigned uct_nprdma_cm_hint(const atomic_uint *hint)
 {
     return atomic_load_explicit(hint, memory_order_relaxed);

@@ -32,22 +32,14 @@ typedef enum uct_nprdma_conn_state {
     UCT_NPRDMA_CONN_CONNECTING, /* REQ is sent or waits */
     UCT_NPRDMA_CONN_CONNECTED,
     UCT_NPRDMA_CONN_FAILED,     /* no more posts; WRs may still be flushed */
-    UCT_NPRDMA_CONN_CLOSING     /* endpoint is destroyed; waits for the last
-                                 * WR */
+    UCT_NPRDMA_CONN_CLOSING     /* waits for the last WR */
 } uct_nprdma_conn_state_t;
 
 
-/**
- * Called from progress when the work request of a completion is done, in
- * posting order. The completion may be reused or freed in the call.
- *
- * @param [in] iface   Interface of the connection.
- * @param [in] conn    Connection of the work request. Its ep is NULL if the
- *                     endpoint has been destroyed meanwhile.
- * @param [in] comp    The completion.
- * @param [in] status  UCS_OK, or the reason why the connection failed. With
- *                     UCS_OK a SEND or RDMA WRITE has been placed at the peer.
- */
+/* Called from progress when a work request is done, in posting order. With
+ * UCS_OK a SEND or RDMA WRITE has been placed at the peer. conn->ep is NULL if
+ * the endpoint has been destroyed meanwhile. The completion may be reused or
+ * freed in the call. */
 typedef void (*uct_nprdma_comp_func_t)(struct uct_nprdma_net_iface *iface,
                                        uct_nprdma_conn_t *conn,
                                        uct_nprdma_comp_t *comp,
@@ -62,35 +54,32 @@ struct uct_nprdma_comp {
 
 struct uct_nprdma_conn {
     struct ibv_qp             *qp;
-    int32_t                   credits;    /* WRs that may be posted; few while
-                                           * CONNECTING, 0 after it */
+    /* WRs that may be posted; few while CONNECTING, 0 after it */
+    int32_t                   credits;
     int32_t                   max_credits;
-    int32_t                   reserve;    /* credits for redo and verification
-                                           * only */
-    int32_t                   small_reserve; /* credits that large operations
-                                              * do not get; includes reserve */
-    int32_t                   cq_reserve; /* places in the CQ that are left to
-                                           * connections of the other kind */
+    int32_t                   reserve;    /* for redo and verification */
+    /* Credits that large operations do not get; includes reserve */
+    int32_t                   small_reserve;
+    /* Places in the CQ that are left to connections of the other kind */
+    int32_t                   cq_reserve;
     uint16_t                  sn;         /* of the last WR posted */
     uint16_t                  done_sn;    /* of the last WR known to be done */
     uint16_t                  unsignaled; /* WRs since the last signaled one */
-    uint16_t                  moderation; /* maximum number of WRs from one
-                                           * signaled to the next */
+    /* From one signaled WR to the next, at most */
+    uint16_t                  moderation;
     uint16_t                  num_slots;  /* slots that its WRs hold */
     uint8_t                   kind;       /* enum uct_nprdma_conn_kind */
     uint8_t                   state;      /* uct_nprdma_conn_state_t */
-    uint8_t                   established; /* cm: QP is connected; progress may
-                                            * not have seen that */
-    uint8_t                   doubted;    /* cm: the peer may be gone, and
-                                           * progress has to ask it */
-    uint8_t                   refused;    /* cm: the device refused a WR of the
-                                           * backlog: no more posts */
+    /* cm: QP is connected; progress may not have seen that */
+    uint8_t                   established;
+    /* cm: the peer may be gone, and progress has to ask it */
+    uint8_t                   doubted;
+    /* cm: the device refused a WR of the backlog: no more posts */
+    uint8_t                   refused;
     uint32_t                  id;         /* see UCT_NPRDMA_CONN_INDEX */
     struct uct_nprdma_net_ep      *ep;        /* NULL: destroyed */
-    uint8_t                   broken;     /* progress has to fail it; has no
-                                           * credits until then */
-    uint8_t                   fin_due;    /* CLOSING: last message is not posted
-                                           * yet */
+    uint8_t                   broken;     /* progress has to fail it */
+    uint8_t                   fin_due;    /* CLOSING: FIN not posted yet */
     ucs_queue_head_t          comps;      /* of WRs posted, in order */
     ucs_queue_head_t          backlog;    /* see nprdma_backlog.h */
     ucs_status_t              status;     /* reason of FAILED */
@@ -109,10 +98,10 @@ struct uct_nprdma_conn {
 /* Entry of the table */
 typedef struct uct_nprdma_conn_entry {
     uct_nprdma_conn_t *conn;    /* NULL: free */
-    uint32_t          id;       /* of conn, or of the last connection in this
-                                 * entry */
-    uint32_t          next;     /* free: the one that was freed next; after
-                                 * the last one the first */
+    /* Of conn, or of the last connection in this entry */
+    uint32_t          id;
+    /* Free: the one that was freed next; after the last one the first */
+    uint32_t          next;
 } uct_nprdma_conn_entry_t;
 
 /* Maximum number of gather elements of a send */
@@ -123,8 +112,8 @@ typedef struct uct_nprdma_conn_entry {
  * callbacks (ARCHITECTURE 3, progress). */
 #define UCT_NPRDMA_CONN_REDO_WR      4
 
-/* Maximum number of further WRs of an SVC connection that large operations do
- * not get: a small one never waits for a WR of a large one */
+/* Further WRs of an SVC connection that large operations do not get, at most: a
+ * small one never waits for a WR of a large one */
 #define UCT_NPRDMA_CONN_SMALL_WR     16
 
 /* Maximum number of bytes of the last message of an SVC connection */

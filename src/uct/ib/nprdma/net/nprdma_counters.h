@@ -13,13 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Counters of one interface. They are plain integers, because only one thread
+/* Counters of one interface. They are plain integers, because only one thread
  * writes each of them: progress, or for cm_xx the async handler under its lock.
  * All of them only increase, except cm_responders, the present number of
- * responders. longest_us is the longest wait of an operation
- * (nprdma_longest.h).
- */
+ * responders. */
 #define UCT_NPRDMA_FOREACH_STAT(_macro) \
     _macro(am_short_tx)         \
     _macro(am_bcopy_tx)         \
@@ -126,10 +123,6 @@ typedef struct uct_nprdma_mem_stats {
 } uct_nprdma_mem_stats_t;
 
 
-/*
- * What a device shows of its memory statistics while the process runs: values
- * that the owner keeps up to date anyway.
- */
 typedef struct uct_nprdma_device_stats {
     uint64_t          pinned_bytes; /* by pools of this device; atomic */
     nprdma_reg_sums_t registered;
@@ -139,13 +132,10 @@ typedef struct uct_nprdma_device_stats {
     "pinned_bytes\0registered_bytes\0registered_peak"
 
 
-/*
- * A page of counters that nprdma-top reads while the process runs. In a run of
+/* A page of counters that nprdma-top reads while the process runs. In a run of
  * nprdma-run it is a file of that run, which outlives the process. Else it is a
- * file in memory, which other processes find by the name of the descriptor, and
- * which ends with the process. A forked child gets a private copy of zeros in
- * place of the page.
- */
+ * file in memory, which other processes find by the name of the descriptor. A
+ * forked child gets a private copy of zeros. */
 typedef struct uct_nprdma_counters {
     ucs_list_link_t          list;
     nprdma_counters_header_t *header; /* start of the page */
@@ -155,39 +145,20 @@ typedef struct uct_nprdma_counters {
 } uct_nprdma_counters_t;
 
 
-/**
- * Make a page of counters, all zero. Where the process can have no further
- * file, the page is private: counting matters more than showing.
- *
- * @param [out] counters    Page, to be released with
- *                          uct_nprdma_counters_close().
- * @param [in]  kind        NPRDMA_COUNTERS_xx.
- * @param [in]  device      Name of the device; a longer one is cut.
- * @param [in]  names       Names of the values, strings that end with 0, in the
- *                          order of the values.
- * @param [in]  names_size  Bytes of all names.
- * @param [in]  num         Number of values, 64 bits each. Names, values and
- *                          header fit into a page of 4 KiB.
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* Make a page of zeros. Names are strings that end with 0, in the order of the
+ * values of 64 bits; all fit into a page of 4 KiB. Where the process can have
+ * no further file, the page is private: counting matters more than showing. */
 ucs_status_t
 uct_nprdma_counters_open(uct_nprdma_counters_t *counters, const char *kind,
                          const char *device, const char *names,
                          size_t names_size, unsigned num);
 
 
-/**
- * Say how a device watches memory.
- *
- * @param [in] counters  Page of the device.
- * @param [in] mode      "kernel", "odp", "emulated" or "copy".
- */
+/* How a device watches memory: "kernel", "odp", "emulated" or "copy" */
 void uct_nprdma_counters_set_mode(uct_nprdma_counters_t *counters,
                                   const char *mode);
 
 
-/** Release a page of counters. Nothing may use its values any more. */
 void uct_nprdma_counters_close(uct_nprdma_counters_t *counters);
 
 #endif

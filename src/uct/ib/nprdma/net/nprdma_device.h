@@ -16,8 +16,8 @@
 /* How packets are marked for the network */
 typedef struct uct_nprdma_path_config {
     unsigned sl;            /* service level; on RoCE the priority */
-    unsigned traffic_class; /* of the global route header; on RoCE the type of
-                             * service */
+    /* Of the global route header; on RoCE the type of service */
+    unsigned traffic_class;
 } uct_nprdma_path_config_t;
 
 /* Service levels: 4 bits in InfiniBand, 3 as the priority of IEEE 802.1Q */
@@ -43,18 +43,17 @@ typedef struct uct_nprdma_device {
     struct ibv_pd              *pd;
     struct ibv_device_attr     attr;
     uct_nprdma_device_config_t config;
-    pid_t                      owner;      /* a forked child must not use the
-                                            * device */
-    unsigned                   generation; /* *uct_nprdma_fork_generation at
-                                            * the open */
+    pid_t                      owner;      /* a child must not use it */
+    /* *uct_nprdma_fork_generation at the open */
+    unsigned                   generation;
     char                       name[UCT_MD_NAME_MAX];
     uct_nprdma_counters_t      counters;
     uct_nprdma_device_stats_t  *stats;     /* values of the counters */
 } uct_nprdma_device_t;
 
 
-/* Value of the following in a process that no other one with nprdma has forked
- */
+/* Value of the following in a process that no other one with nprdma has
+ * forked */
 #define UCT_NPRDMA_FORK_FIRST  1u
 
 /* Number of fork() calls between the first process and this one, from 1 on. In
@@ -63,127 +62,60 @@ typedef struct uct_nprdma_device {
 extern unsigned *uct_nprdma_fork_generation;
 
 
-/** @return Nonzero unless this is a forked child. Makes no system call. */
+/* Nonzero unless this is a forked child. Makes no system call. */
 static inline int uct_nprdma_device_is_owner(const uct_nprdma_device_t *dev)
 {
     return dev->generation == *uct_nprdma_fork_generation;
 }
 
 
-/**
- * Called for a usable device.
- *
- * @param [in] verbs   Provider of the device.
- * @param [in] device  The device, not open; valid during the call.
- * @param [in] arg     Argument of uct_nprdma_device_foreach().
- *
- * @return Nonzero to end the iteration.
- */
+/* Called for a device that may be used, and is not open; nonzero ends the
+ * iteration */
 typedef int (*uct_nprdma_device_func_t)(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg);
 
-/**
- * Call a function for each usable device until it returns nonzero.
- *
- * @param [in] emulation  Providers that the user allows.
- * @param [in] func       Function.
- * @param [in] arg        Argument of the function.
- */
 void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
                                uct_nprdma_device_func_t func, void *arg);
 
 
-/**
- * Open a device and allocate its protection domain.
- *
- * @param [out] dev        Filled except for super; the caller closes it with
- *                         uct_nprdma_device_close().
- * @param [in]  name       Name of the device, copied.
- * @param [in]  emulation  Providers that the user allows.
- * @param [in]  config     Configuration, copied.
- *
- * @return UCS_OK; UCS_ERR_NO_DEVICE if there is no such device or it cannot be
- *         opened, UCS_ERR_IO_ERROR if a verb fails, UCS_ERR_NO_MEMORY, with a
- *         logged reason.
- */
+/* Open a device and fill all but super. UCS_ERR_NO_DEVICE: there is none, or it
+ * cannot be opened. */
 ucs_status_t
 uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
                        uct_nprdma_emulation_t emulation,
                        const uct_nprdma_device_config_t *config);
 
-/**
- * Undo uct_nprdma_device_open(). The caller has released all objects of the
- * device.
- */
+/* The caller has released all objects of the device */
 void uct_nprdma_device_close(uct_nprdma_device_t *dev);
 
 
-/**
- * Get the address of a port that peers use.
- *
- * @param [in]  dev       Device.
- * @param [in]  port_num  Port.
- * @param [out] addr      Filled on success.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
- */
+/* Address of a port that peers use */
 ucs_status_t
 uct_nprdma_device_port_addr(uct_nprdma_device_t *dev, uint8_t port_num,
                             uct_nprdma_dev_addr_t *addr);
 
-/**
- * Find the PCI function of a device by its place in sysfs, because the name of
- * an RDMA device can be changed at any time. For a subfunction it is the
- * function that it is a part of.
- *
- * @param [in]  dev      Device.
- * @param [out] address  Filled with an address like "0000:03:00.0".
- * @param [in]  max      Size of the buffer, bytes.
- *
- * @return @a address, or NULL if the device is not on a PCI bus.
- */
+/* The PCI function by its place in sysfs, because the name of an RDMA device
+ * can be changed at any time. For a subfunction it is the function that it is a
+ * part of. NULL if the device is not on a PCI bus. */
 const char *uct_nprdma_device_pci_address(const uct_nprdma_device_t *dev,
                                           char *address, size_t max);
 
-/** @return Nonzero if a port of a device is in state ACTIVE. */
 int uct_nprdma_device_port_is_active(const uct_nprdma_device_t *dev,
                                      uint8_t port_num);
 
-/**
- * Get the costs of operations on a port.
- *
- * @param [in]  dev       Device.
- * @param [in]  port_num  Port.
- * @param [out] perf      Filled with the costs that the provider names, with
- *                        its wire if there is one, and where it names no
- *                        bandwidth, with that of the port.
- */
+/* Costs that the provider names, with its wire if there is one; where it names
+ * no bandwidth, that of the port */
 void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
                                  uint8_t port_num, uct_nprdma_perf_t *perf);
 
-/**
- * Check whether packets can be marked in the network of a port.
- *
- * @param [in] path   Marks that a memory domain accepts.
- * @param [in] local  Address of the port.
- *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM with a logged reason if the service
- *         level is no priority of Ethernet.
- */
+/* Whether packets can be marked in the network of a port: a service level must
+ * be a priority of Ethernet */
 ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,
                                           const uct_nprdma_dev_addr_t *local);
 
-/**
- * Fill the address vector from a local port to a port of a peer. A traffic
- * class other than 0 has a place in a global route header only, so that it
- * requests one in an InfiniBand subnet as well.
- *
- * @param [in]  dev       Device.
- * @param [in]  port_num  Local port.
- * @param [in]  dev_addr  Port of the peer.
- * @param [in]  path      How packets are marked.
- * @param [out] ah_attr   Filled.
- */
+/* Fill the address vector to a port of a peer. A traffic class other than 0 has
+ * a place in a global route header only, so that it requests one in an
+ * InfiniBand subnet as well. */
 void uct_nprdma_device_fill_ah_attr(const uct_nprdma_device_t *dev,
                                     uint8_t port_num,
                                     const uct_nprdma_dev_addr_t *dev_addr,

@@ -11,20 +11,18 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/*
- * How many requests of a peer's endpoint the service has executed. A message on
- * the connection of kind AM of that endpoint carries the number of requests
- * that it follows, and is delivered only after these (ARCHITECTURE 3, messages
- * and flags). The responder of that connection, the service's connection, and
- * the messages that wait have a reference each: so the number is known as long
- * as a message may need it, also when the service's connection has ended.
- */
+/* How many requests of a peer's endpoint the service has executed. A message on
+ * that endpoint's connection of kind AM carries the number of requests that it
+ * follows, and is delivered only after these (ARCHITECTURE 3, messages and
+ * flags). The responder of that connection, the service's connection, and the
+ * messages that wait have a reference each: the number may be needed after the
+ * service's connection has ended. */
 typedef struct uct_nprdma_executed {
     atomic_uint          refs;
     atomic_uint_fast64_t count;       /* Written by the executing thread */
     atomic_int           is_ended;    /* No more will be executed */
-    int                  has_service; /* The service counts. Used with the async
-                                       * context blocked */
+    /* The service counts. Used with the async context blocked */
+    int                  has_service;
 
     /* Used by the progress of the interface only */
     ucs_queue_head_t     waiting;     /* Messages, in order */
@@ -34,7 +32,7 @@ typedef struct uct_nprdma_executed {
 } uct_nprdma_executed_t;
 
 
-/** @return A new object with one reference; NULL after a line in the log. */
+/* With one reference; NULL after a line in the log */
 static inline uct_nprdma_executed_t *uct_nprdma_executed_new(void)
 {
     uct_nprdma_executed_t *executed;
@@ -50,13 +48,11 @@ static inline uct_nprdma_executed_t *uct_nprdma_executed_new(void)
     return executed;
 }
 
-/** Take a reference. */
 static inline void uct_nprdma_executed_join(uct_nprdma_executed_t *executed)
 {
     atomic_fetch_add_explicit(&executed->refs, 1, memory_order_relaxed);
 }
 
-/** Give a reference back; with the last one, the object is freed. */
 static inline void uct_nprdma_executed_leave(uct_nprdma_executed_t *executed)
 {
     if (atomic_fetch_sub(&executed->refs, 1) == 1) {
@@ -64,7 +60,7 @@ static inline void uct_nprdma_executed_leave(uct_nprdma_executed_t *executed)
     }
 }
 
-/** Count a request. What it wrote is visible before the count is. */
+/* What the request wrote is visible before the count is */
 static inline void uct_nprdma_executed_add(uct_nprdma_executed_t *executed)
 {
     /* Not an atomic increment: only the executing thread writes it */
@@ -74,14 +70,13 @@ static inline void uct_nprdma_executed_add(uct_nprdma_executed_t *executed)
                           memory_order_release);
 }
 
-/** @return Number of requests that have been executed. */
 static inline uint64_t
 uct_nprdma_executed_count(const uct_nprdma_executed_t *executed)
 {
     return atomic_load_explicit(&executed->count, memory_order_acquire);
 }
 
-/** No more requests will be executed: messages that wait for some are lost. */
+/* No more requests will be executed: messages that wait for some are lost */
 static inline void uct_nprdma_executed_end(uct_nprdma_executed_t *executed)
 {
     atomic_store_explicit(&executed->is_ended, 1, memory_order_release);

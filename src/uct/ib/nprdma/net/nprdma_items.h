@@ -5,19 +5,9 @@
 
 #include <ucs/config/parser.h>
 
-/**
- * Set fields of a structure from items NAME:VALUE between commas.
- *
- * @param [in]    variable  Name of the variable without prefix, for messages.
- * @param [in]    text      Items; empty for none.
- * @param [in]    fields    Names, parsers and offsets; ends with a NULL name.
- *                          UCX does not know this table. None of its values
- *                          owns memory.
- * @param [inout] dest      Structure.
- *
- * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_INVALID_PARAM. One log line
- *         names the invalid item.
- */
+/* Set fields of a structure from items NAME:VALUE between commas. `fields` ends
+ * with a NULL name; none of its values owns memory. One log line names the
+ * variable and the invalid item. */
 ucs_status_t
 uct_nprdma_items_parse(const char *variable, const char *text,
                        const ucs_config_field_t *fields, void *dest);

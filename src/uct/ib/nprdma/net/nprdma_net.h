@@ -11,10 +11,8 @@
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 
-/*
- * The part of an interface and of an endpoint that sends and receives: queues,
- * connections and wire-up. nprdma_rma adds put and get, base the rest.
- */
+/* The part of an interface and of an endpoint that sends and receives: queues,
+ * connections and wire-up. nprdma_rma adds put and get, base the rest. */
 
 typedef struct uct_nprdma_net_iface uct_nprdma_net_iface_t;
 typedef struct uct_nprdma_net_ep    uct_nprdma_net_ep_t;
@@ -26,60 +24,30 @@ struct uct_nprdma_service_conn;
  * which get half of them, and for empty WRITEs */
 #define UCT_NPRDMA_TX_CQ_SLACK   1024
 
-/* Maximum number of receives for replies that all connections of an interface
- * have posted */
+/* Receives for replies that all connections of an interface have posted, at
+ * most */
 #define UCT_NPRDMA_RX_CQ_REPLIES 1024
 
 
 /* Functions that this floor calls in the floors above it. None is called in the
  * fast path. */
 typedef struct uct_nprdma_net_ops {
-    /**
-     * A connection of an endpoint has failed. From progress.
-     *
-     * @param [in] iface   Interface.
-     * @param [in] ep      Endpoint.
-     * @param [in] status  Reason.
-     */
+    /* A connection of an endpoint has failed. From progress. */
     void         (*failed)(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_net_ep_t *ep, ucs_status_t status);
 
-    /**
-     * Wire-up of the connection of kind BULK of an endpoint has failed. It is
-     * in state NONE again. From progress.
-     *
-     * @param [in] iface   Interface.
-     * @param [in] ep      Endpoint.
-     * @param [in] status  Reason.
-     */
+    /* Wire-up of the connection of kind BULK of an endpoint has failed. It is
+     * in state NONE again. From progress. */
     void         (*no_bulk)(uct_nprdma_net_iface_t *iface,
                             uct_nprdma_net_ep_t *ep, ucs_status_t status);
 
-    /**
-     * Build the last message of an SVC connection.
-     *
-     * @param [in]  ep   Endpoint.
-     * @param [out] buf  UCT_NPRDMA_FIN_MAX bytes.
-     *
-     * @return Length of the message in bytes.
-     */
+    /* Build the last message of an SVC connection, of UCT_NPRDMA_FIN_MAX bytes
+     * at most */
     size_t       (*build_fin)(uct_nprdma_net_ep_t *ep, void *buf);
 
-    /**
-     * Create the responder's side of an SVC connection. The async context is
-     * blocked.
-     *
-     * @param [in]  iface      Interface that received the REQ.
-     * @param [in]  peer       Address of the requester's QP.
-     * @param [in]  local_psn  PSN that the REP will carry.
-     * @param [in]  executed   Counts its requests; NULL: no messages follow
-     *                         requests.
-     * @param [out] conn_p     The connection, to be released with
-     *                         svc_release().
-     * @param [out] qpn_p      Queue pair number that the REP will carry.
-     *
-     * @return UCS_OK, or an error with a logged reason.
-     */
+    /* Create the responder's side of an SVC connection, with the async context
+     * blocked. `executed` counts its requests; NULL: no messages follow
+     * requests. */
     ucs_status_t (*svc_accept)(uct_nprdma_net_iface_t *iface,
                                const uct_nprdma_qp_addr_t *peer,
                                uint32_t local_psn,
@@ -87,25 +55,14 @@ typedef struct uct_nprdma_net_ops {
                                struct uct_nprdma_service_conn **conn_p,
                                uint32_t *qpn_p);
 
-    /**
-     * Release a connection of svc_accept().
-     *
-     * @param [in] iface  Interface.
-     * @param [in] conn   Connection; not valid afterwards.
-     */
     void         (*svc_release)(uct_nprdma_net_iface_t *iface,
                                 struct uct_nprdma_service_conn *conn);
 
-    /**
-     * Probe the requester's QP. Returns at once.
-     *
-     * @param [in] iface  Interface.
-     * @param [in] conn   Connection.
-     */
+    /* Probe the requester's QP. Returns at once. */
     void         (*svc_probe)(uct_nprdma_net_iface_t *iface,
                               struct uct_nprdma_service_conn *conn);
 
-    /** @return Nonzero if only svc_release() remains. */
+    /* Only svc_release() remains */
     int          (*svc_is_closed)(const struct uct_nprdma_service_conn *conn);
 } uct_nprdma_net_ops_t;
 
@@ -117,38 +74,33 @@ struct uct_nprdma_net_iface {
 
     struct {
         struct ibv_cq          *cq;
-        int32_t                cq_avail;     /* free places in the CQ for
-                                              * completions */
+        int32_t                cq_avail;     /* free, for completions */
         uint32_t               unsignaled;   /* of all connections */
         uct_nprdma_bounce_t    pool;         /* slots to send from */
-        unsigned               num_awaited;  /* completions that operations wait
-                                              * for */
-        int                    starved;      /* a post failed for lack of a
-                                              * resource that connections
-                                              * share */
-        int                    exhausted;    /* dispatching stopped for lack of
-                                              * it, and none has been returned
-                                              * since */
+        unsigned               num_awaited;  /* that operations wait for */
+        /* A post failed for lack of a resource that connections share */
+        int                    starved;
+        /* Dispatching stopped for lack of it, and none has been returned
+         * since */
+        int                    exhausted;
         int                    reap;         /* see uct_nprdma_ep_reap() */
         int                    post_failed;  /* some connection is broken */
-        uct_nprdma_net_ep_t    *dispatching; /* its pending requests are being
-                                              * dispatched: do not schedule
-                                              * it */
+        /* Its pending requests are being dispatched: do not schedule it */
+        uct_nprdma_net_ep_t    *dispatching;
         ucs_arbiter_t          arbiter;
     } tx;
 
     struct {
         struct ibv_cq          *cq;          /* of messages and of replies */
         struct ibv_srq         *srq;         /* of messages */
-        ucs_list_link_t        waiting;      /* endpoints of peers with messages
-                                              * that wait for requests */
+        /* Endpoints of peers with messages that wait for requests */
+        ucs_list_link_t        waiting;
     } rx;
 
     uct_nprdma_stats_t         *stats;       /* values of the counters */
     uct_nprdma_counters_t      counters;
     uct_nprdma_cm_t            cm;
-    int                        forked;       /* copy in a forked child; not used
-                                              * there */
+    int                        forked;       /* in a child: not used there */
 
     uct_nprdma_conn_entry_t    *conns;       /* indexed by the id's index */
     unsigned                   num_conns;    /* size of that table */
@@ -162,13 +114,12 @@ struct uct_nprdma_net_iface {
     uct_nprdma_iface_addr_t    iface_addr;
 
     struct {
-        uint32_t               max_inline;   /* maximum number of bytes of
-                                              * inline payload */
+        uint32_t               max_inline;   /* bytes of inline payload */
         uint32_t               tx_queue_len;
         uint32_t               tx_moderation;
         uint32_t               max_unsignaled; /* of all connections */
-        uint32_t               svc_queue_len;  /* of SVC: send WRs, and receives
-                                                * of the own RQ */
+        /* Of SVC: send WRs, and receives of the own RQ */
+        uint32_t               svc_queue_len;
         int32_t                tx_cq_len;
     } config;
 };
@@ -177,12 +128,12 @@ struct uct_nprdma_net_iface {
 /* Reasons why an endpoint refuses operations */
 enum {
     UCT_NPRDMA_EP_PENDING = 1 << 0, /* requests are queued and come first */
-    UCT_NPRDMA_EP_FENCED  = 1 << 1, /* AM and optimistic RMA wait for the RMA
-                                     * before a fence */
-    UCT_NPRDMA_EP_FAILED  = 1 << 2, /* the error handler has been or will be
-                                     * called */
-    UCT_NPRDMA_EP_FENCED_RMA = 1 << 3, /* requests to the service wait as
-                                        * well */
+    /* AM and optimistic RMA wait for the RMA before a fence */
+    UCT_NPRDMA_EP_FENCED  = 1 << 1,
+    /* The error handler has been or will be called */
+    UCT_NPRDMA_EP_FAILED  = 1 << 2,
+    /* Requests to the service wait as well */
+    UCT_NPRDMA_EP_FENCED_RMA = 1 << 3,
     UCT_NPRDMA_EP_DESTROYED  = 1 << 4, /* no more callbacks of the user */
     UCT_NPRDMA_EP_BEHIND  = 1 << 5, /* AM may have to wait for earlier puts */
 
@@ -201,12 +152,11 @@ struct uct_nprdma_net_ep {
     union {
         uct_nprdma_conn_t   conns[UCT_NPRDMA_CONN_KIND_LAST]; /* by kind */
         struct {
-            uct_nprdma_conn_t am;       /* connects when the endpoint is
-                                         * created */
-            uct_nprdma_conn_t svc;      /* connects at the first RMA or
-                                         * atomic */
-            uct_nprdma_conn_t bulk;     /* connects beside the first large put
-                                         * or get; may return to state NONE */
+            uct_nprdma_conn_t am;       /* from creation of the endpoint */
+            uct_nprdma_conn_t svc;      /* from the first RMA or atomic */
+            /* Connects beside the first large put or get; may return to state
+             * NONE */
+            uct_nprdma_conn_t bulk;
         };
     };
     ucs_arbiter_group_t     arb_group;  /* pending requests */
@@ -231,7 +181,7 @@ uct_nprdma_net_dev(const uct_nprdma_net_iface_t *iface)
 }
 
 
-/** @return How packets of a kind of connection are marked for the network. */
+/* How packets are marked for the network */
 static inline const uct_nprdma_path_config_t *
 uct_nprdma_conn_path(const uct_nprdma_device_t *dev, uint8_t kind)
 {
@@ -240,7 +190,7 @@ uct_nprdma_conn_path(const uct_nprdma_device_t *dev, uint8_t kind)
 }
 
 
-/** @return The live connection with this id, or NULL. */
+/* The live connection with this id, or NULL */
 static inline uct_nprdma_conn_t *
 uct_nprdma_conn_find(uct_nprdma_net_iface_t *iface, uint32_t conn_id)
 {
@@ -254,41 +204,23 @@ uct_nprdma_conn_find(uct_nprdma_net_iface_t *iface, uint32_t conn_id)
 }
 
 
-/**
- * Set the port of an interface.
- *
- * @param [in,out] iface     Interface; its port and address are filled.
- * @param [in]     dev_name  "device:port".
- *
- * @return UCS_OK; UCS_ERR_NO_DEVICE without such a port, UCS_ERR_IO_ERROR if a
- *         query fails, or UCS_ERR_INVALID_PARAM if packets cannot be marked as
- *         configured, with a logged reason.
- */
+/* Set the port "device:port" and its address. UCS_ERR_INVALID_PARAM: packets
+ * cannot be marked as configured. */
 ucs_status_t uct_nprdma_net_iface_set_port(uct_nprdma_net_iface_t *iface,
                                            const char *dev_name);
 
 
-/**
- * Create the queues of an interface. Its configuration, except max_inline, is
- * set.
- *
- * @param [in,out] iface       Interface; max_inline is filled.
- * @param [in]     rx_slots    Maximum number of receives on the SRQ.
- * @param [in]     max_inline  Wanted bytes of inline data; the device may grant
- *                             fewer.
- *
- * @return UCS_OK; UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged reason.
- *         Nothing is left allocated then.
- */
+/* The configuration except max_inline is set; the device may grant fewer inline
+ * bytes than wanted. Nothing is left after an error. */
 ucs_status_t
 uct_nprdma_net_iface_create_queues(uct_nprdma_net_iface_t *iface,
                                    unsigned rx_slots, size_t max_inline);
 
-/** Undo uct_nprdma_net_iface_create_queues(). No queue pair uses the queues. */
+/* No queue pair uses the queues */
 void uct_nprdma_net_iface_destroy_queues(uct_nprdma_net_iface_t *iface);
 
 
-/** @return Nonzero if the CQ has room for the completion of a last message. */
+/* The CQ has room for the completion of a last message */
 static inline int
 uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 {
@@ -296,14 +228,9 @@ uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 }
 
 
-/**
- * Dispatch the pending requests of an endpoint at the next progress. Called
+/* Dispatch the pending requests of an endpoint at the next progress. Called
  * whenever a resource that they may wait for is back: a connection is
- * established, credits, replies, the end of a fence, a failure.
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint.
- */
+ * established, credits, replies, the end of a fence, a failure. */
 static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
                                               uct_nprdma_net_ep_t *ep)
 {
@@ -314,13 +241,8 @@ static inline void uct_nprdma_net_ep_schedule(uct_nprdma_net_iface_t *iface,
 }
 
 
-/**
- * End the fence of an endpoint: everything that was posted on the service
- * connection before it is done and verified (ARCHITECTURE 3, fence).
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint.
- */
+/* Everything that was posted on the service connection before the fence is done
+ * and verified (ARCHITECTURE 3, fence) */
 static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
                                              uct_nprdma_net_ep_t *ep)
 {
@@ -329,13 +251,8 @@ static inline void uct_nprdma_net_ep_unfence(uct_nprdma_net_iface_t *iface,
 }
 
 
-/**
- * Get the status of an operation that the endpoint refuses, and count it.
- *
- * @param [in] ep  Endpoint.
- *
- * @return The status of a failed endpoint, otherwise UCS_ERR_NO_RESOURCE.
- */
+/* Status of an operation that the endpoint refuses, which is counted: that of a
+ * failed endpoint, else UCS_ERR_NO_RESOURCE */
 ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep);
 
 #endif

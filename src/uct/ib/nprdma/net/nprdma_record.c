@@ -85,8 +85,7 @@ static int uct_nprdma_record_path(char *path, size_t size, const char *suffix)
             size);
 }
 
-/* Append a line; one without room is left out. Control characters become
- * '?'. */
+/* A line without room is left out. Control characters become '?'. */
 __attribute__((format(printf, 3, 4)))
 static void uct_nprdma_record_add(uct_nprdma_record_t *record, const char *key,
                                   const char *format, ...)

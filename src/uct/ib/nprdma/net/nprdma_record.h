@@ -26,30 +26,22 @@
 #define UCT_NPRDMA_RECORD_MAX      4096
 
 
-/** Choose the names of the files: called once, before the other functions. */
+/* Choose the names of the files: called once, before the other functions */
 void uct_nprdma_record_init(void);
 
 
-/**
- * Write the record of this process in place of the one before. It has the state
- * of the process, its rank and its job. Preserves errno.
- *
- * @param [in] state  UCT_NPRDMA_RECORD_xx.
- * @param [in] lines  Further lines "KEY VALUE", each with its newline.
- */
+/* Write the record of this process, with further lines "KEY VALUE", in place of
+ * the one before. Preserves errno. */
 void uct_nprdma_record_write(const char *state, const char *lines);
 
 
-/**
- * Make a file for a page of counters, filled with zeros: without its memory, a
- * write to the page would be SIGBUS later.
- *
- * @return Descriptor, which the caller closes, or -1.
- */
+/* Make a file for a page of counters, filled with zeros: without its memory, a
+ * write to the page would be SIGBUS later. The caller closes it; -1 after an
+ * error. */
 int uct_nprdma_record_page(void);
 
 
-/** @return Rank of this process in its job as text, or NULL. */
+/* Rank of this process in its job as text, or NULL */
 const char *uct_nprdma_record_rank(void);
 
 #endif

@@ -20,8 +20,8 @@
  * otherwise.
  */
 struct uct_nprdma_responder {
-    ucs_list_link_t                list;       /* cm.unconfirmed, confirmed,
-                                                * dying or drained */
+    /* Of cm: unconfirmed, confirmed, dying or drained */
+    ucs_list_link_t                list;
     uint64_t                       nonce;      /* requester's interface */
     uint32_t                       conn_id;    /* chosen by the requester */
     uint8_t                        kind;       /* enum uct_nprdma_conn_kind */
@@ -31,8 +31,8 @@ struct uct_nprdma_responder {
     uint32_t                       ud_qpn;     /* requester's interface */
     struct ibv_qp                  *qp;        /* other kinds */
     struct uct_nprdma_service_conn *svc;       /* kind SVC */
-    uct_nprdma_executed_t          *executed;  /* kind AM: requests of the same
-                                                * endpoint */
+    /* Kind AM: requests of the same endpoint */
+    uct_nprdma_executed_t          *executed;
     uct_nprdma_qp_addr_t           peer;
     uint32_t                       qpn;        /* of the local QP */
     uint32_t                       psn;
@@ -42,83 +42,43 @@ struct uct_nprdma_responder {
 };
 
 
-/** Initialize the tables of an interface. */
 void uct_nprdma_responder_init(uct_nprdma_net_iface_t *iface);
 
-/**
- * Handle a REQ: create a responder, or find that of an earlier copy of the REQ.
- *
- * @param [in] iface   Interface.
- * @param [in] packet  The REQ, checked by uct_nprdma_cm_parse().
- */
+/* Create a responder, or find that of an earlier copy of the REQ, which
+ * uct_nprdma_cm_parse() has checked */
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet);
 
-/**
- * Handle an RTU or RST.
- *
- * @param [in] iface   Interface.
- * @param [in] packet  The RTU or RST, checked by uct_nprdma_cm_parse().
- */
+/* Handle an RTU or RST that uct_nprdma_cm_parse() has checked */
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
-/**
- * Repeat REPs that are due; end responders that were never confirmed.
- *
- * @param [in] iface  Interface.
- * @param [in] now    Present time.
- */
+/* Repeat REPs that are due; end responders that were never confirmed */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
-/**
- * Begin a round of probes: each requester's QP is asked once, a bounded number
- * at the same time. A round that has not ended goes on where it is.
- */
+/* Begin a round of probes: each requester's QP is asked once, a bounded number
+ * at the same time. A round that has not ended goes on where it is. */
 void uct_nprdma_responder_probe_all(uct_nprdma_net_iface_t *iface);
 
-/**
- * Handle the completion of a probe.
- *
- * @param [in] iface  Interface.
- * @param [in] wc     Its completion, possibly an error.
- */
+/* Completion of a probe, possibly an error */
 void uct_nprdma_responder_probed(uct_nprdma_net_iface_t *iface,
                                  const struct ibv_wc *wc);
 
-/**
- * The requester's last message on an AM connection has been received. From
- * progress, with the async context not blocked.
- *
- * @param [in] iface   Interface.
- * @param [in] qp_num  Number of the local QP that received it.
- */
+/* The last message on an AM connection has been received. From progress, with
+ * the async context not blocked. */
 void uct_nprdma_responder_fin(uct_nprdma_net_iface_t *iface,
                               uint32_t qp_num);
 
-/**
- * Find out how many requests of an endpoint have been executed. From progress,
- * with the async context not blocked.
- *
- * @param [in] iface   Interface.
- * @param [in] qp_num  Number of the local QP that received a message.
- *
- * @return The object, with a reference for the caller; NULL if the QP is not of
- *         kind AM.
- */
+/* How many requests of the endpoint have been executed, with a reference for
+ * the caller; NULL if the QP is not of kind AM. From progress, with the async
+ * context not blocked. */
 uct_nprdma_executed_t *
 uct_nprdma_responder_executed(uct_nprdma_net_iface_t *iface, uint32_t qp_num);
 
-/**
- * Progress has found the receive CQ empty. Destroy the responders that ended
- * before the last such call; those that ended since wait for the next call. The
- * async context is not blocked.
- *
- * @param [in] iface  Interface.
- */
+/* Progress has found the receive CQ empty: destroy the responders that ended
+ * before the last such call. The async context is not blocked. */
 void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface);
 
-/** Destroy all responders of an interface. */
 void uct_nprdma_responder_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

@@ -11,11 +11,11 @@
 /*
  * Posting of work requests, inlined into the operations of the fast path.
  *
- * Most sends are unsignaled. An unsignaled send holds a place in the send queue
- * and in the completion queue until a later signaled send of the same
- * connection completes: after an error each of them has a completion. Therefore
- * unsignaled WRs hold at most half of the completion queue. The other half is
- * always returned, for any number of endpoints.
+ * An unsignaled send holds a place in the send queue and in the completion
+ * queue until a later signaled send of the same connection completes: after an
+ * error each of them has a completion. Therefore unsignaled WRs hold at most
+ * half of the completion queue. The other half is always returned, for any
+ * number of endpoints.
  */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
@@ -25,16 +25,8 @@ uct_nprdma_tx_must_signal(const uct_nprdma_net_iface_t *iface,
            (iface->tx.unsignaled >= iface->config.max_unsignaled);
 }
 
-/**
- * Decide whether one more WR may be posted on a connection. If not, and the
- * connections share the missing resource, mark the interface as starved for
- * the dispatcher of pending requests.
- *
- * @param [in] iface  Interface.
- * @param [in] conn   Connection.
- *
- * @return Nonzero if the WR may be posted.
- */
+/* Whether one more WR may be posted. If not, and the connections share the
+ * missing resource, mark the interface as starved for the dispatcher. */
 static inline int uct_nprdma_conn_admit_post(uct_nprdma_net_iface_t *iface,
                                              const uct_nprdma_conn_t *conn)
 {
@@ -49,19 +41,10 @@ static inline int uct_nprdma_conn_admit_post(uct_nprdma_net_iface_t *iface,
 }
 
 
-/**
- * Decide whether WRs that verify or redo earlier ones may be posted on a
- * connection. A share of the credits is reserved for them. If not, and the
- * connections share the missing resource, mark the interface as starved: an
- * endpoint with nothing in flight that has only to flush is dispatched again
- * when others return the resource.
- *
- * @param [in] iface  Interface.
- * @param [in] conn   Connection.
- * @param [in] count  Number of WRs.
- *
- * @return Nonzero if all of them may be posted.
- */
+/* Whether WRs that verify or redo earlier ones may all be posted: a share of
+ * the credits is reserved for them. Without, the interface is starved as above:
+ * an endpoint with nothing in flight that has only to flush is dispatched again
+ * when others return the resource. */
 static inline int uct_nprdma_conn_admit_redo(uct_nprdma_net_iface_t *iface,
                                              const uct_nprdma_conn_t *conn,
                                              int32_t count)
@@ -74,12 +57,7 @@ static inline int uct_nprdma_conn_admit_redo(uct_nprdma_net_iface_t *iface,
 }
 
 
-/**
- * @param [in] iface  Interface.
- * @param [in] conn   Connection.
- *
- * @return A slot to send from, or NULL if the connection has its share.
- */
+/* A slot to send from, or NULL if the connection has its share */
 static inline uct_nprdma_slot_t *
 uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 {
@@ -93,24 +71,10 @@ uct_nprdma_conn_tx_slot(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
 }
 
 
-/**
- * Post one WR on a connection for which uct_nprdma_conn_admit_post() is true.
- * This function sets wr_id and IBV_SEND_SIGNALED; the caller sets other
- * send_flags such as IBV_SEND_INLINE.
- *
- * @param [in] iface   Interface.
- * @param [in] conn    Connection.
- * @param [in] wr      The work request; next is NULL. Not used after the call.
- * @param [in] comp    Called when the WR is done; NULL: no call.
- * @param [in] signal  Nonzero: the WR has a completion of its own. Otherwise
- *                     the completion is called when a later WR of the
- *                     connection completes, after at most tx_moderation of
- *                     them. A caller that waits for a completion therefore sets
- *                     this for it or for a later WR.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR. Then the completion is not queued, and
- *         progress will fail the connection.
- */
+/* Post a WR for which uct_nprdma_conn_admit_post() is true. Sets wr_id and
+ * IBV_SEND_SIGNALED. Without `signal`, the completion (or NULL) is called when
+ * a later WR of the connection completes, after at most tx_moderation of them.
+ * After an error it is not queued, and progress fails the connection. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_conn_post_inl(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn,
                          struct ibv_send_wr *wr, uct_nprdma_comp_t *comp,

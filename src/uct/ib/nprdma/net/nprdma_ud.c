@@ -272,7 +272,7 @@ static void uct_nprdma_ud_stop(uct_nprdma_net_iface_t *iface)
     }
 }
 
-/* On some devices a packet that is too long for a receive moves a UD QP to ERR,
+/* A packet that is too long for a receive moves a UD QP of some devices to ERR,
  * and any sender can send one */
 static void uct_nprdma_ud_recv_failed(uct_nprdma_net_iface_t *iface,
                                       const struct ibv_wc *wc)

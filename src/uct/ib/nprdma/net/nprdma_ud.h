@@ -11,39 +11,18 @@
  * functions except the first and the last.
  */
 
-/**
- * Create the queue pair, ready to receive. iface->cm.config is set.
- *
- * @param [in] iface  Interface.
- *
- * @return UCS_OK; UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
- */
+/* Create the queue pair, ready to receive; cm.config is set */
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
 
-/**
- * Pass all received packets to uct_nprdma_cm_handle_packet().
- *
- * @param [in] iface  Interface.
- *
- * @return Number of completions.
- */
+/* Pass all received packets to uct_nprdma_cm_handle_packet() */
 unsigned uct_nprdma_ud_poll(uct_nprdma_net_iface_t *iface);
 
-/**
- * Send a wire-up packet. Any datagram may be lost; a sender that needs an
- * answer repeats it.
- *
- * @param [in] iface     Interface.
- * @param [in] dev_addr  Destination port.
- * @param [in] ud_qpn    Destination UD QP.
- * @param [in] packet    Packet, copied; magic, version, src_nonce and ud_qpn
- *                       are set here.
- */
+/* Send a copy of a packet; magic, version, src_nonce and ud_qpn are set here.
+ * Any datagram may be lost; a sender that needs an answer repeats it. */
 void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
                         const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
                         const uct_nprdma_cm_packet_t *packet);
 
-/** Undo uct_nprdma_ud_init(). */
 void uct_nprdma_ud_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

@@ -62,23 +62,21 @@ typedef struct uct_nprdma_verbs {
                                      struct ibv_ah_attr *attr);
     int                 (*destroy_ah)(struct ibv_ah *ah);
 
-    /* Memory to which this provider's devices have a shorter way, as the verbs
-     * ibv_alloc_buf() and ibv_free_buf(); the memory is registered and
-     * deregistered as any other, and is not inherited by fork(). NULL: there is
-     * no such memory */
+    /* Memory to which this provider's devices have a shorter way, as
+     * ibv_alloc_buf() and ibv_free_buf(); it is registered as any other, and
+     * not inherited by fork(). NULL: there is none. */
     void               *(*alloc_buf)(struct ibv_pd *pd, size_t size,
                                      struct ibv_buf **buf);
     void                (*free_buf)(struct ibv_buf *buf);
     /* A wire whose rate the attributes of the port do not tell exactly:
-     * bytes/s, with its latency in ns, and whether processes of the node share
-     * it. 0, or NULL: there is none */
+     * bytes/s, ns, and whether processes of the node share it. 0, or NULL:
+     * there is none. */
     uint64_t            (*query_link)(struct ibv_context *context,
                                       uint64_t *latency_ns, int *is_shared);
     /* Whether there is a queue pair of this number, which a peer of the same
-     * fabric has told. NULL: the device cannot know */
+     * fabric has told. NULL: the device cannot know. */
     int                 (*has_qp)(struct ibv_context *context, uint32_t qp_num);
-    /* On-demand paging. NULL: the provider has none. Returns 0 or an errno
-     * value */
+    /* On-demand paging; 0 or an errno value. NULL: there is none. */
     int                 (*query_odp)(struct ibv_context *context,
                                      struct ibv_odp_caps *caps);
     /* NULL: no windows, and so no memory monitor */
@@ -89,15 +87,15 @@ typedef struct uct_nprdma_verbs {
     /* Owners of page states and windows for devices of this provider: the
      * kernel module, and its emulation. NULL: not for this provider. Without
      * any, and without on-demand paging, all data goes through bounce buffers
-     * (ARCHITECTURE 5, copy mode) */
+     * (ARCHITECTURE 5, copy mode). */
     const struct nprdma_backend *kernel_backend;
     const struct nprdma_backend *emulated_backend;
-    /* Wait until all DMA that was in progress has ended. Called in memory
-     * hooks. NULL: the back end does it, because the device's DMA goes through
-     * windows */
+    /* Called in memory hooks: wait until all DMA that was in progress has
+     * ended. NULL: the back end does it, because the device's DMA goes through
+     * windows. */
     void                (*drain)(struct ibv_context *context);
-    /* Plan of faults: evict pages at random. NULL: not supported. Returns 0,
-     * or an errno value after a message about the error */
+    /* Evict pages at random; 0, or an errno value after a message. NULL: not
+     * supported. */
     int                 (*set_fault_plan)(struct ibv_context *context,
                                           const char *plan);
 } uct_nprdma_verbs_t;
@@ -114,15 +112,8 @@ typedef enum uct_nprdma_emulation {
 
 #define UCT_NPRDMA_MAX_PROVIDERS  2
 
-/**
- * Get the providers of verbs devices that may be used.
- *
- * @param [in]  emulation  Providers that the user allows.
- * @param [out] providers  Filled with static objects in order of preference;
- *                         room for UCT_NPRDMA_MAX_PROVIDERS.
- *
- * @return Number of entries filled; 0 if there is no device.
- */
+/* Fill the providers that the user allows, in order of preference, and return
+ * their number: UCT_NPRDMA_MAX_PROVIDERS at most */
 unsigned uct_nprdma_verbs_providers(uct_nprdma_emulation_t emulation,
                                     const uct_nprdma_verbs_t **providers);
 
