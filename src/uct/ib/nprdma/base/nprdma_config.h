@@ -19,8 +19,7 @@ typedef UCS_CONFIG_ARRAY_FIELD(unsigned, values) uct_nprdma_levels_t;
 
 
 /* Of interfaces. Most are in the table of the MD, so that an MD with a wrong
- * value is not offered, and a program that does not require it goes on. Numbers
- * of slots are of each interface: uct_nprdma_bufs_config_t has them. */
+ * value is not offered, and a program that does not require it goes on. */
 typedef struct uct_nprdma_iface_config {
     size_t   seg_size;
     unsigned tx_slots;
@@ -68,31 +67,16 @@ typedef struct uct_nprdma_md_config {
 extern ucs_config_field_t uct_nprdma_md_config_table[];
 extern ucs_config_field_t uct_nprdma_iface_config_table[];
 
-/**
- * Fill the members that users do not set, and check all values.
- *
- * @param [inout] config  Configuration of an MD as UCX has read it, or a copy.
- *
- * @return UCS_OK, UCS_ERR_NO_MEMORY, or UCS_ERR_INVALID_PARAM with a logged
- *         reason that names the variable.
- */
+/* Fill the members that users do not set, and check all values. An error line
+ * names the variable. */
 ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config);
 
-/**
- * Check the values that UCX has read for an interface.
- *
- * @param [in] bufs  Configuration of an interface.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason that names the
- *         variable.
- */
+/* Check the values that UCX has read for an interface */
 ucs_status_t
 uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs);
 
-/**
- * Log a warning for each variable of the environment that earlier versions had,
- * with what to use instead. Once in a process.
- */
+/* Warn, once in a process, of each variable of the environment that earlier
+ * versions had, with what to use instead */
 void uct_nprdma_config_tell_removed(void);
 
 #endif

@@ -16,29 +16,18 @@ typedef struct uct_nprdma_ep {
 } uct_nprdma_ep_t;
 
 
-/**
- * Fail all connections of an endpoint and call the error handler, once. Called
- * from progress only, never within an operation of the user.
- *
- * @param [in] iface   Interface.
- * @param [in] ep      Endpoint.
- * @param [in] status  Reason; status of the operations and of the error
- *                     handler.
- */
+/* Fail all connections of an endpoint and call the error handler, once. Called
+ * from progress only, never within an operation of the user. */
 void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                         ucs_status_t status);
 
 
-/**
- * Free endpoints that the user has destroyed, when their last WRs are done.
- *
- * @param [in] iface  Interface.
- * @param [in] force  Nonzero: free them even if WRs are outstanding.
- */
+/* Free endpoints that the user has destroyed, when their last WRs are done or
+ * by force */
 void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force);
 
 
-/** Callback of the arbiter: try one pending request; arg is the interface. */
+/* Callback of the arbiter: try one pending request; arg is the interface */
 ucs_arbiter_cb_result_t
 uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
                               ucs_arbiter_group_t *group,

@@ -32,22 +32,11 @@ typedef struct uct_nprdma_estimate {
 } uct_nprdma_estimate_t;
 
 
-/**
- * Fill the performance of an interface.
- *
- * @param [in]    estimate  The interface.
- * @param [inout] attr      overhead, latency and bandwidth are set.
- */
+/* Overhead, latency and bandwidth are set */
 void uct_nprdma_estimate_iface(const uct_nprdma_estimate_t *estimate,
                                uct_iface_attr_t *attr);
 
-/**
- * Fill the performance of an operation.
- *
- * @param [in]    estimate  The interface.
- * @param [inout] attr      Performance that uct_base_iface_estimate_perf() has
- *                          filled; what depends on the operation is set anew.
- */
+/* Set what depends on the operation, after uct_base_iface_estimate_perf() */
 void uct_nprdma_estimate_op(const uct_nprdma_estimate_t *estimate,
                             uct_perf_attr_t *attr);
 

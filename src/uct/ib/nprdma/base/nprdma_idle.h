@@ -7,10 +7,10 @@
 
 /*
  * Calls of progress that find nothing take time from the other hardware thread
- * of the core, which may be the peer that writes or copies what this process
- * waits for. So after a while progress pauses in each of them, as libmlx5 does
- * when it finds an empty CQ. A wait of less than some 10 us takes no longer
- * for that, and any other one is longer by 0.1 us at most.
+ * of the core, which may be the peer that this process waits for. So after a
+ * while progress pauses in each of them, as libmlx5 does when it finds an empty
+ * CQ. A wait of less than some 10 us takes no longer for that, and any other
+ * one is longer by 0.1 us at most.
  *
  * The caller may poll other transports in turn, and they wait for the pause as
  * well. So an interface that has had nothing to do for long does not pause.
@@ -36,11 +36,7 @@ static inline void uct_nprdma_idle_reset(uct_nprdma_idle_t *idle)
     idle->count = 0;
 }
 
-/**
- * A call of progress has found nothing to do.
- *
- * @return Nonzero if it should pause.
- */
+/* A call of progress has found nothing to do: whether it should pause */
 static inline int uct_nprdma_idle_poll(uct_nprdma_idle_t *idle)
 {
     if (idle->count == UCT_NPRDMA_IDLE_LIMIT) {

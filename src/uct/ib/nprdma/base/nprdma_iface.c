@@ -35,8 +35,7 @@
 /* Seconds that closing an interface waits for last messages */
 #define UCT_NPRDMA_LINGER_SEC    0.1
 
-/* Store the descriptor of each slot in the slot, for
- * uct_nprdma_iface_release_desc() */
+/* For uct_nprdma_iface_release_desc() */
 void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface)
 {
     uct_nprdma_slot_t *slot;

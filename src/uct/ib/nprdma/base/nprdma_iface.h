@@ -19,8 +19,8 @@ typedef struct uct_nprdma_inl_hdr {
     uint64_t            user;
 } __attribute__((packed)) uct_nprdma_inl_hdr_t;
 
-/* Maximum number of elements of a user's gather list; they are copied, so the
- * number is arbitrary */
+/* Elements of a user's gather list; they are copied, so the number is
+ * arbitrary */
 #define UCT_NPRDMA_MAX_IOV     16
 
 
@@ -36,8 +36,7 @@ typedef struct uct_nprdma_rx_head {
 typedef struct uct_nprdma_iface {
     union {
         uct_nprdma_rma_iface_t super;
-        uct_nprdma_rma_iface_t rma;         /* the base class, named after its
-                                             * floor */
+        uct_nprdma_rma_iface_t rma;         /* named after its floor */
         uct_nprdma_net_iface_t net;         /* its base class */
     };
 
@@ -50,45 +49,41 @@ typedef struct uct_nprdma_iface {
     struct {                                /* receiving of active messages */
         uct_nprdma_bounce_t pool;
         unsigned            posted;
-        unsigned            payload_offset; /* offset in a slot of the
-                                             * payload */
+        /* Offset in a slot of the payload */
+        unsigned            payload_offset;
         unsigned            headroom_offset; /* offset of the user's headroom */
         unsigned            hdr_offset;     /* offset of the received data */
-        unsigned            length;         /* maximum number of received
-                                             * bytes */
+        unsigned            length;         /* of a message, at most */
         uct_recv_desc_t     release_desc;
     } rx;
 
-    struct {                                /* also valid in a child, so that
-                                             * progress has one condition to
-                                             * check */
+    /* Also valid in a child, so that progress has one condition to check */
+    struct {
         int                 valid;
         int                 is_rx;
         struct ibv_wc       wc;
-    } stash;                                /* completion that event_arm has
-                                             * found */
+    /* Completion that event_arm has found */
+    } stash;
 
-    unsigned                num_busy;       /* calls of progress since the
-                                             * service was polled */
+    /* Calls of progress since the service was polled */
+    unsigned                num_busy;
     uct_nprdma_idle_t       idle;
     uct_nprdma_fork_entry_t fork;
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
-    ucs_list_link_t         closing;        /* destroyed endpoints with
-                                             * outstanding WRs */
-    int                     event_fd;       /* epoll: channel and wakeup_fd of
-                                             * the cm */
+    /* Destroyed endpoints with outstanding WRs */
+    ucs_list_link_t         closing;
+    int                     event_fd;       /* epoll: channel, wakeup_fd */
 
     struct {
         size_t              max_bcopy;      /* of AM, bytes; slots are larger */
-        size_t              max_short;      /* of AM, bytes, with the user's
-                                             * header */
-        unsigned            tx_slots_low;   /* with fewer free slots, sends are
-                                             * signaled */
+        size_t              max_short;      /* AM with header, bytes */
+        /* With fewer free slots, sends are signaled */
+        unsigned            tx_slots_low;
         unsigned            rx_max_batch;
-        unsigned            rx_reserve;     /* slots that the user cannot
-                                             * keep */
-        unsigned            rx_low;         /* with fewer posted receives, post
-                                             * at once */
+        /* Slots that the user cannot keep */
+        unsigned            rx_reserve;
+        /* With fewer posted receives, post at once */
+        unsigned            rx_low;
     } config;
     uct_nprdma_estimate_t   estimate;       /* performance that UCX is told */
     uct_nprdma_summary_entry_t summary;
@@ -101,7 +96,7 @@ static inline uct_nprdma_md_t *uct_nprdma_iface_md(uct_nprdma_iface_t *iface)
 }
 
 
-/** @return Longest header of am_zcopy in bytes; leaves room for data. */
+/* Longest header of am_zcopy; leaves room for data */
 static inline size_t uct_nprdma_iface_max_hdr(const uct_nprdma_iface_t *iface)
 {
     return iface->config.max_bcopy / 2;
@@ -118,57 +113,33 @@ UCS_CLASS_DECLARE_NEW_FUNC(uct_nprdma_iface_t, uct_iface_t, uct_md_h,
 void uct_nprdma_iface_close(uct_iface_h tl_iface);
 
 
-/**
- * Post free slots to the SRQ, up to a batch of them.
- *
- * @param [in] iface  Interface.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason; slots that the
- *         device refused are free again.
- */
+/* Post free slots to the SRQ, up to a batch of them. Slots that the device
+ * refuses are free again. */
 ucs_status_t uct_nprdma_iface_post_srq(uct_nprdma_iface_t *iface);
 
-/** Few receives are posted: post more, from new slots if necessary. */
+/* Few receives are posted: post the free slots without waiting for a full
+ * batch, or add slots */
 void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface);
 
-/** Initialize free slots that are new in the pool. */
 void uct_nprdma_iface_init_rx_slots(uct_nprdma_iface_t *iface);
 
-/** Poll the CQ of sends only. */
 void uct_nprdma_iface_reap_tx(uct_nprdma_iface_t *iface);
 
-/**
- * A peer has a connection of kind SVC to this interface. From now on requests
+/* A peer has a connection of kind SVC to this interface. From now on requests
  * are executed whenever the worker progresses, even if the user has not enabled
  * the progress of the interface: UCP enables it only for an endpoint or a
- * receive. Safe in any thread with the async context blocked.
- *
- * @param [in] iface  Interface.
- */
+ * receive. Safe in any thread with the async context blocked. */
 void uct_nprdma_iface_serve(uct_nprdma_iface_t *iface);
 
-/** Undo uct_nprdma_iface_serve(). No thread may call progress meanwhile. */
+/* No thread may call progress meanwhile */
 void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
 
-/**
- * The user returns a slot that it has kept.
- *
- * @param [in] self  Release descriptor of the interface.
- * @param [in] desc  Descriptor that the callback has kept.
- */
+/* The user returns a slot that it has kept */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
 
-/**
- * Find the device of an open interface.
- *
- * @param [in]  worker  Worker of the interface.
- * @param [in]  peer    Device that the interface must reach; NULL for any.
- * @param [out] name    "device:port", UCT_DEVICE_NAME_MAX bytes.
- * @param [out] addr    Device address of the interface.
- *
- * @return 1, or 0 if there is no such interface and the outputs are undefined.
- *         With several, the one that was opened first.
- */
+/* Find the device of the open interface on a worker that was opened first, and
+ * that reaches a peer; NULL for any. Zero: there is none. The name has
+ * UCT_DEVICE_NAME_MAX bytes. */
 int uct_nprdma_iface_find_device(uct_worker_h worker,
                                  const uct_nprdma_dev_addr_t *peer, char *name,
                                  uct_nprdma_dev_addr_t *addr);

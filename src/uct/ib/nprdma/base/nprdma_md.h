@@ -29,8 +29,8 @@ typedef struct uct_nprdma_md {
     uct_nprdma_rma_config_t   rma;       /* configuration of operations */
     uct_nprdma_cm_config_t    cm;        /* and of interfaces */
     uct_nprdma_iface_config_t iface;     /* with own copies of strings */
-    atomic_uint               refs;      /* open interfaces, plus 1 until it is
-                                          * closed */
+    /* Open interfaces, plus 1 until it is closed */
+    atomic_uint               refs;
 } uct_nprdma_md_t;
 
 
@@ -46,105 +46,44 @@ typedef struct uct_nprdma_md_caps {
 } uct_nprdma_md_caps_t;
 
 
-/**
- * List the usable devices as MD resources.
- *
- * @param [in]  component        Component.
- * @param [out] resources_p      Array that the caller frees; NULL without a
- *                               device.
- * @param [out] num_resources_p  Number of devices.
- *
- * @return UCS_OK, also with an invalid configuration, which lists no device; or
- *         UCS_ERR_NO_MEMORY.
- */
+/* List the usable devices; none with an invalid configuration */
 ucs_status_t
 uct_nprdma_query_md_resources(uct_component_t *component,
                               uct_md_resource_desc_t **resources_p,
                               unsigned *num_resources_p);
 
-/**
- * Open an MD.
- *
- * @param [in]  component  Component.
- * @param [in]  tables     Tables of functions; not copied.
- * @param [in]  md_name    Name of the device.
- * @param [in]  config     Configuration, a uct_nprdma_md_config_t, copied.
- * @param [out] md_p       The MD, to be closed with uct_nprdma_md_close().
- *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM for an invalid configuration,
- *         UCS_ERR_NO_DEVICE, UCS_ERR_NO_MEMORY, UCS_ERR_IO_ERROR, or
- *         UCS_ERR_UNSUPPORTED if the process cannot serve peers, with a logged
- *         reason.
- */
+/* Open an MD; the configuration is copied. UCS_ERR_UNSUPPORTED: the process
+ * cannot serve peers. */
 ucs_status_t
 uct_nprdma_md_open(uct_component_t *component,
                    const uct_nprdma_tables_t *tables, const char *md_name,
                    const uct_md_config_t *config, uct_md_h *md_p);
 
-/**
- * Close an MD; does nothing in a forked child. Live registrations end. While
+/* Close an MD; does nothing in a forked child. Live registrations end. While
  * interfaces are open, the MD stays until the last of them is closed, because
  * their handlers and the service's thread use it. Either case is logged as one
- * warning.
- *
- * @param [in] md  MD.
- */
+ * warning. */
 void uct_nprdma_md_close(uct_md_h md);
 
-/** Add a reference of an interface, until uct_nprdma_md_put(). */
+/* Add a reference of an interface */
 void uct_nprdma_md_get(uct_nprdma_md_t *md);
 
-/**
- * Drop the reference of an interface, or of the user.
- *
- * @param [in] md  MD, freed with the last reference.
- */
+/* Drop the reference of an interface, or of the user */
 void uct_nprdma_md_put(uct_nprdma_md_t *md);
 
-/**
- * Check that this process may open interfaces.
- *
- * @param [in] md  MD.
- *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED with a logged reason in a forked child
- *         of the process that opened the MD.
- */
+/* UCS_ERR_UNSUPPORTED in a forked child of the process that opened the MD */
 ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md);
 
-/**
- * Fill the memory statistics of an MD.
- *
- * @param [in]  md     MD.
- * @param [out] stats  Filled; the numbers need not be of the same moment.
- */
+/* The numbers need not be of the same moment */
 void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
 
-/**
- * Show the memory statistics in the UCS virtual file system, below an object.
- *
- * @param [in] md   MD; must live as long as the node.
- * @param [in] obj  Object that has a node.
- */
+/* Show the memory statistics in the UCS virtual file system, below an object
+ * that the MD outlives */
 void uct_nprdma_md_vfs(uct_nprdma_md_t *md, void *obj);
 
-/**
- * Fill the version-neutral attributes.
- *
- * @param [in]  md    MD.
- * @param [out] caps  Filled.
- */
 void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);
 
-/**
- * List the ports in state ACTIVE as transport devices "device:port".
- *
- * @param [in]  md                MD.
- * @param [out] tl_devices_p      Array that the caller frees; NULL without a
- *                                port.
- * @param [out] num_tl_devices_p  Number of ports.
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* List the ports in state ACTIVE */
 ucs_status_t
 uct_nprdma_query_tl_devices(uct_md_h md,
                             uct_tl_device_resource_t **tl_devices_p,

@@ -217,8 +217,6 @@ uct_nprdma_iface_poll_rx(uct_nprdma_iface_t *iface, unsigned *count_p)
     return num_wcs;
 }
 
-/* Few receives are posted: post the free slots without waiting for a full
- * batch, or add slots */
 void uct_nprdma_iface_rx_low(uct_nprdma_iface_t *iface)
 {
     if (iface->rx.pool.num_free == 0) {

@@ -14,32 +14,16 @@
  * message of its endpoint.
  */
 
-/**
- * Decide whether a received message may be delivered now. If not, the message
- * is copied and delivered later, or dropped if its requests have been.
- *
- * @param [in] iface    Interface.
- * @param [in] service  Service of its memory domain.
- * @param [in] wc       Completion of the message.
- * @param [in] hdr      The message.
- *
- * @return Nonzero: the caller delivers it.
- */
+/* Whether a received message may be delivered now. If not, it is copied and
+ * delivered later, or dropped if its requests have been. */
 int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
                              uct_nprdma_service_t *service,
                              const struct ibv_wc *wc,
                              const uct_nprdma_am_hdr_t *hdr);
 
-/**
- * Deliver messages whose requests have been executed.
- *
- * @param [in] iface  Interface.
- *
- * @return Number of messages.
- */
+/* Deliver messages whose requests have been executed */
 unsigned uct_nprdma_rx_wait_progress(uct_nprdma_net_iface_t *iface);
 
-/** Drop all messages that wait. */
 void uct_nprdma_rx_wait_cleanup(uct_nprdma_net_iface_t *iface);
 
 #endif

@@ -28,17 +28,8 @@
 extern ucs_config_field_t uct_nprdma_sockcm_config_table[];
 
 
-/**
- * Open a connection manager, as uct_component_t.cm_open.
- *
- * @param [in]  component  Component of nprdma.
- * @param [in]  worker     Worker whose interfaces the connections are for.
- * @param [in]  config     Not used.
- * @param [out] cm_p       Manager; the caller closes it.
- *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED if UCX has no TCP manager;
- *         UCS_ERR_NO_MEMORY; or the error of the TCP manager.
- */
+/* Open a connection manager, as uct_component_t.cm_open. UCS_ERR_UNSUPPORTED:
+ * UCX has no TCP manager. */
 ucs_status_t uct_nprdma_sockcm_open(uct_component_t *component,
                                     uct_worker_h worker,
                                     const uct_cm_config_t *config,

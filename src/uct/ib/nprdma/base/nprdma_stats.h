@@ -8,55 +8,29 @@
 #include <ucs/datastruct/string_buffer.h>
 #include <ucs/type/status.h>
 
-/**
- * Check a value of UCX_NPRDMA_STATS.
- *
- * @param [in] spec  "", "summary", "stderr", "stdout" or "file:PATH".
- *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason.
- */
+/* Check a value of UCX_NPRDMA_STATS: "", "summary", "stderr", "stdout" or
+ * "file:PATH" */
 ucs_status_t uct_nprdma_stats_check(const char *spec);
 
 
-/**
- * @param [in] spec  Value that uct_nprdma_stats_check() accepts.
- *
- * @return Nonzero if it asks for one line of the process (nprdma_summary.h).
- */
+/* Whether the value asks for one line of the process (nprdma_summary.h) */
 int uct_nprdma_stats_is_summary(const char *spec);
 
 
-/**
- * Write the counters as lines "name value"; nothing for "summary".
- *
- * @param [in] stats   Counters of the interface.
- * @param [in] mem     Memory statistics of the interface's MD.
- * @param [in] spec    Value that uct_nprdma_stats_check() accepts. In PATH %p
- *                     is the process id and %h the host name. Files are
- *                     appended to.
- * @param [in] device  Name of the interface's device, for the heading.
- */
+/* Write the counters as lines "name value"; nothing for "summary". In PATH %p
+ * is the process id and %h the host name. Files are appended to. */
 void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
                            const uct_nprdma_mem_stats_t *mem, const char *spec,
                            const char *device);
 
 
-/**
- * Append memory statistics as lines "name value".
- *
- * @param [in]  stats  Memory statistics.
- * @param [out] strb   Buffer.
- */
+/* Append memory statistics as lines "name value" */
 void uct_nprdma_stats_print_mem(const uct_nprdma_mem_stats_t *stats,
                                 ucs_string_buffer_t *strb);
 
 
-/**
- * Show the counters in the UCS virtual file system, below an object.
- *
- * @param [in] obj    Object that has a node.
- * @param [in] stats  Counters; must live as long as the node.
- */
+/* Show the counters in the UCS virtual file system, below an object
+ * that they outlive */
 void uct_nprdma_stats_vfs(void *obj, uct_nprdma_stats_t *stats);
 
 #endif

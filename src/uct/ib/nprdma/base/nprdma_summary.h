@@ -21,49 +21,31 @@ typedef struct uct_nprdma_summary_entry {
 } uct_nprdma_summary_entry_t;
 
 
-/** The component is loaded: called once, before all other functions. */
+/* The component is loaded: called once, before all other functions */
 void uct_nprdma_summary_init(void);
 
 
-/** A memory domain is open. */
 void uct_nprdma_summary_md_opened(void);
 
 
-/**
- * A memory domain is about to be closed. Its interfaces have been closed.
- *
- * @param [in] mem  Its last statistics.
- */
+/* The interfaces of the memory domain have been closed */
 void uct_nprdma_summary_md_closed(const uct_nprdma_mem_stats_t *mem);
 
 
-/**
- * An interface is open.
- *
- * @param [in] entry    Part of the interface.
- * @param [in] stats    Its counters.
- * @param [in] is_line  Nonzero if the process shall print a line when it exits.
- */
+/* is_line: the process prints a line when it exits */
 void uct_nprdma_summary_iface_opened(uct_nprdma_summary_entry_t *entry,
                                      const uct_nprdma_stats_t *stats,
                                      int is_line);
 
 
-/**
- * An interface is closed.
- *
- * @param [in] entry  Its part, which ends.
- * @param [in] mem    Memory statistics from before its buffers were freed.
- */
+/* The memory statistics are from before its buffers were freed */
 void uct_nprdma_summary_iface_closed(uct_nprdma_summary_entry_t *entry,
                                      const uct_nprdma_mem_stats_t *mem);
 
 
-/**
- * The process exits. Interfaces that are still open count with their present
- * counters, and their memory domains do not count: the thread that exits may
- * have interrupted a thread that holds their locks.
- */
+/* Interfaces that are still open count with their present counters, and their
+ * memory domains do not count: the thread that exits may have interrupted a
+ * thread that holds their locks */
 void uct_nprdma_summary_exit(void);
 
 #endif

@@ -12,15 +12,8 @@
  * is left of it.
  */
 
-/**
- * Write a line at level trace_data with the text of a packet.
- *
- * @param [in] _dump    Format (nprdma_dump.h).
- * @param [in] _packet  First byte of the packet.
- * @param [in] _length  Length in bytes.
- * @param [in] _format  Format of the text before the packet, with its arguments
- *                      behind.
- */
+/* Write a line at level trace_data: the format with its arguments, then the
+ * text of a packet (nprdma_dump.h) */
 #define uct_nprdma_trace_packet(_dump, _packet, _length, _format, ...) \
     do { \
         if (ucs_log_is_enabled(UCS_LOG_LEVEL_TRACE_DATA)) { \
@@ -32,11 +25,9 @@
     } while (0)
 
 
-/**
- * Make libucs print the levels that this component has and libucs has not: the
+/* Make libucs print the levels that this component has and libucs has not: the
  * handler of libucs drops every line above the level that libucs was compiled
- * with. Called once, before the first line.
- */
+ * with. Called once, before the first line. */
 void uct_nprdma_log_init(void);
 
 #endif

@@ -191,8 +191,8 @@ void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
             uct_nprdma_mem_why_no_region(status));
 }
 
-/* @return Nonzero if the device can reach the memory. If not, only the target's
- *         software can use the registration. */
+/* If the device cannot reach the memory, only the target's software can use the
+ * registration */
 static int
 uct_nprdma_mem_find_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                            size_t length, nprdma_range_t *range)

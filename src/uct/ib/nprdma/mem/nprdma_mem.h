@@ -26,10 +26,8 @@ enum {
 };
 
 
-/*
- * A registration; uct_mem_h points to it. It is part of an entry of the table
- * of registrations, so that registering allocates nothing.
- */
+/* A registration; uct_mem_h points to it. It is part of an entry of the table
+ * of registrations, so that registering allocates nothing. */
 typedef struct uct_nprdma_mem {
     nprdma_reg_t   *reg;        /* The entry; its key travels in the packed
                                  * key */
@@ -42,148 +40,74 @@ typedef struct uct_nprdma_mem {
 } uct_nprdma_mem_t;
 
 
-/** @return The key that an operation's uct_rkey_t points to. */
+/* The key that an operation's uct_rkey_t points to */
 static inline const uct_nprdma_rkey_t *uct_nprdma_rkey(uct_rkey_t rkey)
 {
     return (const uct_nprdma_rkey_t*)rkey;
 }
 
 
-/**
- * Create the table of registrations of an MD.
- *
- * @param [in] md  MD; md->regs is filled.
- *
- * @return UCS_OK; UCS_ERR_NO_MEMORY, or UCS_ERR_UNSUPPORTED if this process
- *         cannot serve requests of peers, with a logged reason.
- */
+/* Create the table of registrations; md->regs is filled. UCS_ERR_UNSUPPORTED:
+ * this process cannot serve requests of peers. */
 ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md);
 
-/**
- * Undo uct_nprdma_mem_init(). Registrations that the user has leaked end, after
- * one warning with their number.
- *
- * @param [in] md  MD. Its service has been destroyed, and its monitor has not.
- */
+/* Registrations that the user has leaked end, after one warning with their
+ * number. The service has been destroyed, and the monitor has not. */
 void uct_nprdma_mem_cleanup(uct_nprdma_mem_md_t *md);
 
 
-/**
- * Fill the memory statistics of an MD.
- *
- * @param [in]  md     MD.
- * @param [out] stats  Filled, except for the counters of the service. The
- *                     numbers need not be of the same moment.
- */
+/* Fill all but the counters of the service. The numbers need not be of the same
+ * moment. */
 void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
                           uct_nprdma_mem_stats_t *stats);
 
 
-/**
- * Record a range that peers may access once its key has been packed. Touches no
- * page and calls neither device nor monitor.
- *
- * @param [in]  md       MD.
- * @param [in]  address  First byte; need not be mapped.
- * @param [in]  length   Length in bytes; may be 0.
- * @param [in]  flags    UCT_MD_MEM_ACCESS_xx; without any of them, all access
- *                       is allowed. UCT_MD_MEM_FLAG_HIDE_ERRORS: errors are
- *                       logged for debugging only.
- * @param [out] memh_p   Registration, to be ended with uct_nprdma_mem_dereg().
- *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED in a child made by fork(), or an error of
- *         nprdma_reg_alloc(), with a logged reason.
- */
+/* Record a range that peers may access once its key has been packed. Touches no
+ * page and calls neither device nor monitor. Without UCT_MD_MEM_ACCESS_xx, all
+ * access is allowed. UCS_ERR_UNSUPPORTED in a child made by fork(). */
 ucs_status_t uct_nprdma_mem_reg(uct_md_h md, void *address, size_t length,
                                 uint64_t flags, uct_mem_h *memh_p);
 
 
-/**
- * End a registration. When the call returns, no request accesses the range for
- * it any more. The device may still access it with keys of the region that
- * peers have. With UCT_MD_MEM_DEREG_FLAG_INVALIDATE the device has lost all
- * pages that no other registration covers when the call returns, and the
- * completion is called (ARCHITECTURE 5, revocation).
- *
- * @param [in] md      MD.
- * @param [in] params  As for uct_md_mem_dereg_v2().
- *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM without a handle, or with the flag and
- *         no completion, or with the flag and a registration whose key was
- *         never packed, if this UCX demands that
- *         (UCT_MD_MKEY_PACK_FLAG_INVALIDATE_RMA). After an error the
- *         registration remains.
- */
+/* End a registration: from then on no request accesses the range for it. The
+ * device may still access it with keys of the region that peers have. With
+ * UCT_MD_MEM_DEREG_FLAG_INVALIDATE the device has lost all pages that no other
+ * registration covers when the call returns, and the completion is called
+ * (ARCHITECTURE 5, revocation). Without a completion, or a key if this UCX
+ * demands one (UCT_MD_MKEY_PACK_FLAG_INVALIDATE_RMA), that is
+ * UCS_ERR_INVALID_PARAM, and the registration remains. */
 ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
-/**
- * Report memory that has no region, so that its data is copied: the first time
- * as a warning, later for debugging only.
- *
- * @param [in] md       MD.
- * @param [in] address  First byte.
- * @param [in] length   Length in bytes.
- * @param [in] status   Reason why there is no region.
- */
+/* Report memory that has no region, so that its data is copied: the first time
+ * as a warning, later for debugging only */
 void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,
                               size_t length, ucs_status_t status);
 
 
-/**
- * Pack the key of a registration for peers. The first key makes the
- * registration accessible to the service, and to the device if there is a
- * region for it. Without a region the target's software copies the data. The
- * call also populates resident pages: the beginning at once, the rest of a long
- * range later in a thread of the service. Pages that are not resident stay so.
- *
- * @param [in]  md       MD.
- * @param [in]  memh     Registration.
- * @param [in]  address  First byte that the peer will use; a hint.
- * @param [in]  length   Bytes that the peer will use; 0: all of it.
- * @param [out] rkey     sizeof(uct_nprdma_packed_rkey_t) bytes of the caller.
- *
- * @return UCS_OK; or UCS_ERR_UNSUPPORTED, with a logged reason, for the first
- *         key of a registration in a child made by fork().
- */
+/* Pack the key of a registration for peers. The first key makes it accessible
+ * to the service, and to the device if there is a region for it. Without a
+ * region the target's software copies the data. Also populates resident pages
+ * of the range, which is a hint (length 0: all): the beginning at once, the
+ * rest later in a thread of the service. UCS_ERR_UNSUPPORTED for the first key
+ * in a child made by fork(). */
 ucs_status_t uct_nprdma_mkey_pack(uct_md_h md, uct_mem_h memh, void *address,
                                   size_t length, void *rkey);
 
 
-/**
- * Unpack a peer's key.
- *
- * @param [in]  component  Not used.
- * @param [in]  rkey       Packed key, of any alignment.
- * @param [out] rkey_p     Key for operations, see uct_nprdma_rkey(); released
- *                         with uct_nprdma_rkey_release().
- * @param [out] handle_p   NULL: the key itself has to be released.
- *
- * @return UCS_OK; UCS_ERR_NO_MEMORY, or UCS_ERR_INVALID_PARAM for data that is
- *         no key of this version, with a logged reason.
- */
+/* Unpack a peer's key, of any alignment. UCS_ERR_INVALID_PARAM for data that is
+ * no key of this version. */
 ucs_status_t
 uct_nprdma_rkey_unpack(uct_component_t *component, const void *rkey,
                        uct_rkey_t *rkey_p, void **handle_p);
 
 
-/**
- * Free a key of uct_nprdma_rkey_unpack().
- *
- * @param [in] component  Not used.
- * @param [in] rkey       Key.
- * @param [in] handle     Not used.
- *
- * @return UCS_OK.
- */
 ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
                                      uct_rkey_t rkey, void *handle);
 
 
-/**
- * @return Order of two keys; 0 if they reach the same memory in the same way.
- */
+/* Order of two keys; 0 if they reach the same memory in the same way */
 int uct_nprdma_rkey_order(uct_rkey_t rkey1, uct_rkey_t rkey2);
 
 #endif

@@ -35,8 +35,8 @@ typedef struct uct_nprdma_mem_config {
     int                       selfcheck;    /* of windows of a real device */
     size_t                    region_size;  /* smallest region, bytes */
     nprdma_revoke_mode_t      revoke;
-    size_t                    region_cache; /* maximum size of the page states
-                                             * of idle regions, bytes */
+    /* Page states of idle regions, bytes at most */
+    size_t                    region_cache;
     size_t                    lazy_unmap;   /* bytes; 0: keep nothing */
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
@@ -47,15 +47,9 @@ typedef struct uct_nprdma_mem_config {
 
 /* Functions that this floor calls in the floors above it */
 typedef struct uct_nprdma_mem_ops {
-    /**
-     * Populate the resident pages of a registration in the background, because
-     * a peer is about to get its key. Never waits.
-     *
-     * @param [in] md        Memory domain.
-     * @param [in] mem       Live registration. It may be deregistered at any
-     *                       time.
-     * @param [in] is_write  Nonzero to populate for writing.
-     */
+    /* Populate the resident pages of a registration in the background, because
+     * a peer is about to get its key. Never waits. The registration may end at
+     * any time. */
     void (*populate_async)(struct uct_nprdma_mem_md *md,
                            const struct uct_nprdma_mem *mem, int is_write);
 } uct_nprdma_mem_ops_t;
@@ -67,26 +61,24 @@ typedef struct uct_nprdma_mem_md {
     uct_nprdma_mem_config_t    config;
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;      /* regions, if not NULL */
-    struct uct_nprdma_odp      *odp;          /* on-demand paging in its place;
-                                               * both NULL: copy mode */
-    const char                 *mode;         /* way to watch memory: name of
-                                               * the tier, or "copy" */
-    double                     region_time;   /* seconds that the first region
-                                               * took; 0: not expensive */
-    atomic_uint_fast64_t       num_served;    /* small requests of peers that
-                                               * were executed; the service
-                                               * writes it */
-    atomic_int                 refusal;       /* errno of the last region that
-                                               * the device refused */
+    /* On-demand paging in its place; both NULL: copy mode */
+    struct uct_nprdma_odp      *odp;
+    const char                 *mode;         /* name of the tier, or "copy" */
+    /* Seconds that the first region took; 0: not expensive */
+    double                     region_time;
+    /* Small requests of peers that the service has executed */
+    atomic_uint_fast64_t       num_served;
+    /* Errno of the last region that the device refused */
+    atomic_int                 refusal;
     atomic_uint_fast64_t       region_id;     /* of the next region */
-    atomic_uint_fast64_t       ends;          /* endpoints that have failed or
-                                               * were canceled */
-    atomic_int                 copy_reported; /* nonzero: a warning about a
-                                               * missing region was logged */
+    /* Endpoints that have failed or were canceled */
+    atomic_uint_fast64_t       ends;
+    /* Nonzero: a warning about a missing region was logged */
+    atomic_int                 copy_reported;
 } uct_nprdma_mem_md_t;
 
 
-/** @return Nonzero if the device can access memory of the application. */
+/* Whether the device can access memory of the application */
 static inline int uct_nprdma_mem_has_zcopy(const uct_nprdma_mem_md_t *md)
 {
     return (md->monitor != NULL) || (md->odp != NULL);

@@ -7,13 +7,11 @@
 
 #include "nprdma_page_state.h"
 
-/*
- * A region of the memory monitor on the device. The windows have the same
+/* A region of the memory monitor on the device. The windows have the same
  * addresses as the memory, so that an address can be used with the key of
  * either window. The states begin at address 0, with four bytes for each page.
  * These memory regions never change: registering memory in a region does not
- * call the device.
- */
+ * call the device. */
 typedef struct uct_nprdma_mrs {
     struct ibv_mr *r;           /* Sources: absent pages show the signature */
     struct ibv_mr *w;           /* Destinations: absent pages swallow it */
@@ -23,38 +21,22 @@ typedef struct uct_nprdma_mrs {
 } uct_nprdma_mrs_t;
 
 
-/**
- * Create the memory regions of a region of the monitor, as
+/* Create the memory regions of a region of the monitor, whose priv is set, as
  * nprdma_monitor_params_t::attach says, and close its descriptor.
- *
- * @param [in]    arg     MD.
- * @param [inout] region  Its priv is set.
- *
- * @return UCS_OK; UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT if the device or the
- *         kernel module has no resources left; UCS_ERR_INVALID_PARAM if the
- *         device does not take a region of this size; UCS_ERR_IO_ERROR.
- */
+ * UCS_ERR_EXCEEDS_LIMIT: the device or the kernel module has no resources left;
+ * UCS_ERR_INVALID_PARAM: the device does not take a region of this size. */
 ucs_status_t uct_nprdma_mrs_attach(void *arg, nprdma_region_t *region);
 
-/** Undo uct_nprdma_mrs_attach(). */
 void uct_nprdma_mrs_detach(void *arg, nprdma_region_t *region);
 
 
-/**
- * Check whether the NIC can access pages of a region.
- *
- * @param [in] region   Region.
- * @param [in] address  First byte, inside of it.
- * @param [in] length   Length in bytes, at least one, inside of it.
- * @param [in] bits     NPRDMA_PAGE_xx.
- *
- * @return Nonzero if every page has these bits at this moment.
- */
+/* Whether every page of a range in the region has the bits NPRDMA_PAGE_xx at
+ * this moment */
 int uct_nprdma_mrs_is_valid(const nprdma_region_t *region, uintptr_t address,
                             size_t length, uint32_t bits);
 
 
-/** @return The region on the device. */
+/* The region on the device */
 static inline const uct_nprdma_mrs_t *
 uct_nprdma_mrs(const nprdma_region_t *region)
 {

@@ -107,8 +107,8 @@ void uct_nprdma_odp_fill_key(const uct_nprdma_odp_mrs_t *mrs,
 
 /* ---- memory for operations of this process ---- */
 
-/* @return The entry of a part, or the free one that it would get. Entries are
- *         never freed, and a quarter always is free, so this needs no lock. */
+/* The entry of a part, or the free one that it would get. Entries are never
+ * freed, and a quarter always is free, so this needs no lock. */
 static uct_nprdma_odp_part_t *
 uct_nprdma_odp_find(uct_nprdma_odp_t *odp, uintptr_t number)
 {

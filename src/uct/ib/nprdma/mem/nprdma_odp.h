@@ -78,97 +78,54 @@ typedef struct uct_nprdma_odp_stats {
 } uct_nprdma_odp_stats_t;
 
 
-/**
- * Use the on-demand paging of a device, after a check that it moves the right
- * data.
- *
- * @param [in]  dev        Open device.
- * @param [in]  part_size  Size of a part of the address space in bytes; a power
- *                         of two, at least UCT_NPRDMA_ODP_MAX_ACCESS.
- * @param [out] odp_p      Closed with uct_nprdma_odp_close().
- * @param [out] why_p      Reason of an error in words; a constant.
- *
- * @return UCS_OK; UCS_ERR_NO_DEVICE if the device does not report on-demand
- *         paging of RDMA READ and WRITE; UCS_ERR_IO_ERROR if it does and fails
- *         the check; UCS_ERR_NO_MEMORY.
- */
+/* Use the on-demand paging of a device, after a check that it moves the right
+ * data. The size of a part is a power of two, at least
+ * UCT_NPRDMA_ODP_MAX_ACCESS. *why_p is the reason of an error, a constant.
+ * UCS_ERR_NO_DEVICE: the device reports no on-demand paging of RDMA READ and
+ * WRITE; UCS_ERR_IO_ERROR: it does, and fails the check. */
 ucs_status_t uct_nprdma_odp_open(uct_nprdma_device_t *dev, size_t part_size,
                                  uct_nprdma_odp_t **odp_p, const char **why_p);
 
-/** Deregister everything local and free. No registration is exported. */
+/* No registration is exported */
 void uct_nprdma_odp_close(uct_nprdma_odp_t *odp);
 
 
-/**
- * Register a range for peers.
- *
- * @param [in]  odp      On-demand paging of the MD.
- * @param [in]  address  First byte; need not be mapped.
- * @param [in]  length   Bytes, at least one.
- * @param [in]  access   NPRDMA_REG_ACCESS_xx; PUT and GET each give a region.
- * @param [out] mrs      The regions, ended with uct_nprdma_odp_unexport(). Both
- *                       NULL after an error, or if access has neither right.
- *
- * @return UCS_OK; UCS_ERR_EXCEEDS_LIMIT if the device or the kernel lacks
- *         resources; UCS_ERR_IO_ERROR.
- */
+/* Register a range for peers: PUT and GET of NPRDMA_REG_ACCESS_xx each give a
+ * region. UCS_ERR_EXCEEDS_LIMIT: the device or the kernel lacks resources. */
 ucs_status_t uct_nprdma_odp_export(uct_nprdma_odp_t *odp, uintptr_t address,
                                    size_t length, uint32_t access,
                                    uct_nprdma_odp_mrs_t *mrs);
 
-/**
- * Undo uct_nprdma_odp_export(). When this returns, the device accesses the
- * range with the keys of these regions no more.
- */
+/* When this returns, the device accesses the range with the keys of these
+ * regions no more */
 void uct_nprdma_odp_unexport(uct_nprdma_odp_t *odp, uct_nprdma_odp_mrs_t *mrs);
 
-/** @return Nonzero if there is a region. */
 static inline int uct_nprdma_odp_is_exported(const uct_nprdma_odp_mrs_t *mrs)
 {
     return (mrs->r != NULL) || (mrs->w != NULL);
 }
 
-/**
- * Fill the fields of a key that depend on the memory regions.
- *
- * @param [in]    mrs   Exported regions.
- * @param [inout] rkey  r_rkey, w_rkey and flags are set.
- */
+/* r_rkey, w_rkey and flags are set */
 void uct_nprdma_odp_fill_key(const uct_nprdma_odp_mrs_t *mrs,
                              uct_nprdma_rkey_t *rkey);
 
 
-/**
- * Get the key by which a work request of this process accesses a buffer. If the
- * buffer's part of the address space has been used before, this takes no lock
- * and makes no system call.
- *
- * @param [in] odp       On-demand paging of the MD.
- * @param [in] address   First byte.
- * @param [in] length    Bytes, at most UCT_NPRDMA_ODP_MAX_ACCESS.
- * @param [in] is_write  Nonzero: the device writes to the buffer.
- *
- * @return The lkey; 0 if the device cannot reach the buffer: the range is too
- *         long, the table of parts is full, or the device has refused the part
- *         once.
- */
+/* The key by which a work request of this process accesses a buffer, of
+ * UCT_NPRDMA_ODP_MAX_ACCESS bytes at most. If the buffer's part of the address
+ * space has been used before, this takes no lock and makes no system call. 0 if
+ * the device cannot reach the buffer: the range is too long, the table of parts
+ * is full, or the device has refused the part once. */
 uint32_t uct_nprdma_odp_lkey(uct_nprdma_odp_t *odp, uintptr_t address,
                              size_t length, int is_write);
 
 
-/** Read the counters. */
 void uct_nprdma_odp_query(uct_nprdma_odp_t *odp, uct_nprdma_odp_stats_t *stats);
 
 
-/**
- * Register memory with on-demand paging; for this module and its check.
- *
- * @return The region, or NULL with errno.
- */
+/* For this module and its check; NULL with errno */
 struct ibv_mr *uct_nprdma_odp_reg(uct_nprdma_odp_t *odp, uintptr_t address,
                                   size_t length, int access);
 
-/** Undo uct_nprdma_odp_reg(). */
 void uct_nprdma_odp_dereg(uct_nprdma_odp_t *odp, struct ibv_mr *mr);
 
 #endif

@@ -339,8 +339,8 @@ static ucs_status_t uct_nprdma_selfcheck_untouched(uct_nprdma_selfcheck_t *self)
                                      "the signature");
 }
 
-/* Populated memory: reads, and states by RDMA
- * @return UCS_INPROGRESS if a page was taken meanwhile. */
+/* Populated memory: reads, and states by RDMA. UCS_INPROGRESS if a page was
+ * taken meanwhile. */
 static ucs_status_t uct_nprdma_selfcheck_present(uct_nprdma_selfcheck_t *self)
 {
     ucs_status_t status;
@@ -603,8 +603,8 @@ static ucs_status_t uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
 
 /* ---- what it needs ---- */
 
-/* @param [in] room  Bytes of the address space from the memory on that nothing
- *                   else uses; at least UCT_NPRDMA_SELFCHECK_LENGTH. */
+/* `room`: bytes of the address space from the memory on that nothing else uses,
+ * at least UCT_NPRDMA_SELFCHECK_LENGTH */
 static int uct_nprdma_selfcheck_map(uct_nprdma_selfcheck_t *self, size_t room)
 {
     void *memory = mmap(NULL, room, PROT_NONE,

@@ -5,7 +5,7 @@
 
 #include "nprdma_mem_md.h"
 
-/**
+/*
  * Check that windows of a device behave as the rules of ARCHITECTURE 3 need, on
  * a few pages of this process over a loopback connection: absent pages read as
  * the signature and swallow writes, states that the device reads are those that
@@ -14,16 +14,10 @@
  * which stays in the monitor's cache, and measures the time of that.
  *
  * A device that passes may still be broken in a way that shows seldom.
- *
- * @param [in]  md   MD with a monitor and without registrations.
- * @param [out] why  Filled with the reason of an error.
- * @param [in]  max  Size of that buffer, bytes.
- *
- * @return UCS_OK; UCS_ERR_INVALID_PARAM if the device does not take a region of
- *         this size, UCS_ERR_EXCEEDS_LIMIT if there are no resources for one,
- *         UCS_ERR_NO_DEVICE if the device refuses it for another reason;
- *         UCS_ERR_NO_MEMORY; UCS_ERR_IO_ERROR if the device does not work or
- *         breaks a rule.
+ * UCS_ERR_INVALID_PARAM: the device does not take a region of this size;
+ * UCS_ERR_EXCEEDS_LIMIT: there are no resources for one; UCS_ERR_NO_DEVICE: it
+ * is refused for another reason; UCS_ERR_IO_ERROR: the device does not work or
+ * breaks a rule.
  */
 ucs_status_t
 uct_nprdma_selfcheck(uct_nprdma_mem_md_t *md, char *why, size_t max);

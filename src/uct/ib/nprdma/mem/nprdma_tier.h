@@ -11,24 +11,14 @@
  * preference, and copy mode is what remains (ARCHITECTURE 5).
  */
 
-/**
- * Open the memory monitor of an MD, or on-demand paging, by the first tier that
+/* Open the memory monitor of an MD, or on-demand paging, by the first tier that
  * works for its device. If none does, md->monitor and md->odp are NULL, one
  * line in the log says why not for each tier, and all data is copied.
- *
- * @param [in] md  MD with an open device.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_PARAM with a logged reason if the
- *         configuration cannot be met.
- */
+ * UCS_ERR_INVALID_PARAM: the configuration cannot be met. */
 ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md);
 
 
-/**
- * Close the monitor or on-demand paging of an MD, and all regions.
- *
- * @param [in] md  MD without registrations.
- */
+/* The MD has no registrations any more */
 void uct_nprdma_tier_cleanup(uct_nprdma_mem_md_t *md);
 
 #endif

@@ -37,19 +37,8 @@ extern const uct_nprdma_dump_format_t *const uct_nprdma_svc_reply_dump;
 extern const uct_nprdma_dump_format_t *const uct_nprdma_svc_populated_dump;
 
 
-/**
- * Write a packet as text.
- *
- * @param [in]  format  Its format.
- * @param [out] buf     Text on one line, terminated and cut off where it does
- *                      not fit.
- * @param [in]  max     Size of buf in bytes. If it is 0, nothing is written.
- * @param [in]  packet  First byte, of any alignment; may be NULL if length is
- *                      0.
- * @param [in]  length  Length in bytes.
- *
- * @return buf.
- */
+/* Write a packet as text on one line, terminated and cut off where it does not
+ * fit into `max` bytes. Returns buf. */
 const char *uct_nprdma_dump(const uct_nprdma_dump_format_t *format, char *buf,
                             size_t max, const void *packet, size_t length);
 

@@ -6,12 +6,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Keys of registrations: in the form that operations use, and in the packed
- * form that travels between processes. Pure: no function here allocates memory
- * or accesses anything but its arguments, so that the parser of packed keys can
- * be fuzzed.
- */
+/* Keys of registrations: in the form that operations use, and in the packed
+ * form that travels between processes. Pure, so that the parser of packed keys
+ * can be fuzzed. */
 
 #define UCT_NPRDMA_KEY_VERSION  3
 
@@ -74,46 +71,22 @@ typedef enum uct_nprdma_key_result {
 } uct_nprdma_key_result_t;
 
 
-/**
- * Pack a key for peers.
- *
- * @param [in]  rkey    Key. If all three remote keys are 0, the packed key
- *                      contains no region.
- * @param [out] packed  Memory of the caller; all bytes of it are written.
- */
+/* If all three remote keys are 0, the packed key contains no region */
 void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
                          uct_nprdma_packed_rkey_t *packed);
 
 
-/**
- * Check and unpack a key. A forged key that passes can only mislead the
- * initiator that uses it, because the target checks every request again.
- * Therefore this check finds only values that uct_nprdma_key_pack() never
- * writes.
- *
- * @param [in]  data  sizeof(uct_nprdma_packed_rkey_t) bytes, of any alignment.
- * @param [out] rkey  Written on UCT_NPRDMA_KEY_OK only.
- *
- * @return UCT_NPRDMA_KEY_OK. UCT_NPRDMA_KEY_BAD_VERSION for the key of another
- *         build. UCT_NPRDMA_KEY_BAD_FIELD for a reserved bit or byte that is
- *         not 0, an invalid name of a registration, a range that wraps, or
- *         flags and fields that contradict each other.
- */
+/* Check and unpack a key, of any alignment. A forged key that passes can only
+ * mislead the initiator that uses it, because the target checks every request
+ * again. Therefore this check finds only values that uct_nprdma_key_pack()
+ * never writes. The key is written on UCT_NPRDMA_KEY_OK only. */
 uct_nprdma_key_result_t
 uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
 
 
-/**
- * Check whether a range lies in a registration, according to the key. The
- * initiator sends a range outside of it to the target, which answers with the
- * exact error.
- *
- * @param [in] rkey     Key.
- * @param [in] address  First byte; any value.
- * @param [in] length   Length in bytes; any value.
- *
- * @return Nonzero if every byte is inside.
- */
+/* Whether a range, of any values, lies in a registration according to the key.
+ * The initiator sends another one to the target, which answers with the exact
+ * error. */
 static inline int uct_nprdma_key_covers(const uct_nprdma_rkey_t *rkey,
                                         uint64_t address, uint64_t length)
 {
@@ -125,15 +98,15 @@ static inline int uct_nprdma_key_covers(const uct_nprdma_rkey_t *rkey,
 }
 
 
-/** @return Nonzero if the device at the target repairs absent pages itself, so
- *          that nothing has to be verified. */
+/* The device at the target repairs absent pages itself, so that nothing has to
+ * be verified */
 static inline int uct_nprdma_key_is_on_demand(const uct_nprdma_rkey_t *rkey)
 {
     return rkey->flags & UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
 }
 
 
-/** @return Order of two keys, as memcmp() returns it; 0 if they are equal. */
+/* As memcmp() */
 int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
                            const uct_nprdma_rkey_t *rkey2);
 

@@ -42,17 +42,16 @@ enum uct_nprdma_svc_type {
 };
 
 enum {
-    UCT_NPRDMA_SVC_FLAG_REPLY = 1 << 0  /* the sender has a receive for the
-                                         * reply */
+    /* The sender has a receive for the reply */
+    UCT_NPRDMA_SVC_FLAG_REPLY = 1 << 0
 };
 
 enum {
-    UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0, /* op of a POPULATE: for writing,
-                                             * else for reading */
-    UCT_NPRDMA_SVC_FETCH_POPULATE = 1 << 0  /* op of a FETCH: also populate its
-                                             * pages for reading, after the
-                                             * reply; errors of that are not
-                                             * reported */
+    /* Op of a POPULATE: for writing, else for reading */
+    UCT_NPRDMA_SVC_POPULATE_WRITE = 1 << 0,
+    /* Op of a FETCH: also populate its pages for reading, after the reply;
+     * errors of that are not reported */
+    UCT_NPRDMA_SVC_FETCH_POPULATE = 1 << 0
 };
 
 /* Result of a request, as replies carry it */
@@ -71,16 +70,15 @@ typedef enum uct_nprdma_svc_status {
 typedef struct uct_nprdma_svc_request {
     uint8_t  type;              /* enum uct_nprdma_svc_type */
     uint8_t  flags;             /* UCT_NPRDMA_SVC_FLAG_xx */
-    uint8_t  op;                /* ATOMIC: nprdma_atomic_op_t; POPULATE,
-                                   FETCH: flags, UCT_NPRDMA_SVC_xx */
+    /* ATOMIC: nprdma_atomic_op_t; POPULATE, FETCH: flags, UCT_NPRDMA_SVC_xx */
+    uint8_t  op;
     uint8_t  reserved;
-    uint32_t sn;                /* sequence number; the first request of a
-                                 * connection has 1 */
+    uint32_t sn;                /* the first request has 1 */
     uint64_t key;
     uint64_t address;
     uint32_t length;            /* bytes of accessed memory; ATOMIC: 4 or 8 */
-    uint32_t prefetch;          /* POPULATE: bytes behind the range, see
-                                 * uct_nprdma_svc_populated_t */
+    /* POPULATE: bytes behind the range, see uct_nprdma_svc_populated_t */
+    uint32_t prefetch;
 } __attribute__((packed)) uct_nprdma_svc_request_t;
 
 typedef struct uct_nprdma_svc_operands {
@@ -112,9 +110,9 @@ typedef struct uct_nprdma_svc_populated {
 typedef struct uct_nprdma_svc_reply {
     uint8_t  type;              /* UCT_NPRDMA_SVC_REPLY */
     uint8_t  status;            /* uct_nprdma_svc_status_t of this request */
-    uint8_t  failed_status;     /* status of the first request that failed
-                                 * without a reply of its own since the last
-                                 * reply */
+    /* Of the first request that failed without a reply of its own since the
+     * last reply */
+    uint8_t  failed_status;
     uint8_t  reserved;
     uint32_t sn;                /* of the request */
     uint32_t failed_sn;
@@ -128,13 +126,8 @@ typedef struct uct_nprdma_svc_reply {
      sizeof(uint32_t))
 
 
-/**
- * @param [in] address  First byte of the range.
- * @param [in] length   Length in bytes.
- *
- * @return Number of page states in the reply to a POPULATE of a range that is
- *         not empty and does not wrap.
- */
+/* Page states in the reply to a POPULATE of a range that is not empty and does
+ * not wrap */
 static inline unsigned
 uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
 {
@@ -146,7 +139,6 @@ uct_nprdma_svc_num_states(uint64_t address, uint32_t length)
            (unsigned)UCT_NPRDMA_SVC_MAX_STATES;
 }
 
-/** @return Payload of a successful reply to a POPULATE, in bytes. */
 static inline uint32_t
 uct_nprdma_svc_populated_length(uint64_t address, uint32_t length)
 {
@@ -170,14 +162,14 @@ typedef struct uct_nprdma_svc_type_info {
 
 extern const uct_nprdma_svc_type_info_t uct_nprdma_svc_types[];
 
-/** @return Properties of a valid type of request. */
+/* Of a valid type */
 static inline const uct_nprdma_svc_type_info_t *
 uct_nprdma_svc_type_info(uint8_t type)
 {
     return &uct_nprdma_svc_types[type - UCT_NPRDMA_SVC_STORE];
 }
 
-/** @return Payload of a successful reply to a request, in bytes. */
+/* Payload of a successful reply */
 static inline uint32_t
 uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
 {
@@ -194,55 +186,29 @@ uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
 
 
 
-/**
- * Check a received request. Pure, so that it can be fuzzed.
- *
- * @param [in] data    Received message.
- * @param [in] length  Received bytes.
- *
- * @return The request, in place, with its payload or operands directly behind
- *         it; NULL if the request is malformed.
- */
+/* Check a received request. Pure, so that it can be fuzzed. Returns it in
+ * place, with its payload or operands directly behind it; NULL if it is
+ * malformed. */
 const uct_nprdma_svc_request_t *
 uct_nprdma_svc_request_parse(const void *data, size_t length);
 
 
-/**
- * Check a received reply. Pure.
- *
- * @param [in] data      Received message.
- * @param [in] length    Received bytes.
- * @param [in] type      Type of the request that the reply must answer. A NOP
- *                       cannot fail.
- * @param [in] sn        Sequence number of that request.
- * @param [in] expected  Payload of a successful reply, in bytes. A failed reply
- *                       has no payload.
- *
- * @return The reply, in place, with its payload directly behind it; NULL if the
- *         reply is malformed.
- */
+/* Check a received reply to a request of this type and number. Pure. `expected`
+ * is the payload if it is successful; a failed reply has none, and a NOP cannot
+ * fail. Returns it in place, with its payload directly behind it; NULL if it is
+ * malformed. */
 const uct_nprdma_svc_reply_t *
 uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,
                            uint32_t sn, size_t expected);
 
 
-/**
- * Check the payload of a successful reply to a POPULATE.
- *
- * @param [in] data    Payload; uct_nprdma_svc_reply_parse() has compared its
- *                     length with uct_nprdma_svc_populated_length().
- * @param [in] length  Length in bytes of the range in the request.
- *
- * @return The payload, in place; NULL if it claims more than `length` bytes.
- */
+/* Check the payload of a successful reply to a POPULATE of `length` bytes,
+ * after uct_nprdma_svc_reply_parse(). NULL if it claims more. */
 const uct_nprdma_svc_populated_t *
 uct_nprdma_svc_populated_parse(const void *data, uint32_t length);
 
 
-/**
- * @return The status of UCX for a status on the wire; UCS_ERR_IO_ERROR for an
- *         unknown one.
- */
+/* UCS_ERR_IO_ERROR for an unknown status */
 ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status);
 
 #endif

@@ -3,13 +3,11 @@
 #ifndef UCT_NPRDMA_WIRE_H_
 #define UCT_NPRDMA_WIRE_H_
 
-/*
- * The formats that travel between two processes: addresses that UCX carries,
+/* The formats that travel between two processes: addresses that UCX carries,
  * wire-up packets over UD, headers of active messages over RC.
  * nprdma_svc_wire.h has the messages of the service. All integers are little
  * endian: both sides of a job run the same build on the same kind of machine.
- * The version byte of the addresses distinguishes builds.
- */
+ * The version byte of the addresses distinguishes builds. */
 
 #include <stddef.h>
 #include <stdint.h>
@@ -62,8 +60,8 @@ typedef struct uct_nprdma_qp_addr {
 enum uct_nprdma_conn_kind {
     UCT_NPRDMA_CONN_AM,         /* iface SRQ, application's progress */
     UCT_NPRDMA_CONN_SVC,        /* MD service: SRQ, CQ and thread of its own */
-    UCT_NPRDMA_CONN_BULK,       /* as AM; the NIC answers, so that it receives
-                                 * the last message only */
+    /* As AM; the NIC answers, so that it receives the last message only */
+    UCT_NPRDMA_CONN_BULK,
     UCT_NPRDMA_CONN_KIND_LAST
 };
 
@@ -71,8 +69,8 @@ enum uct_nprdma_conn_kind {
 enum uct_nprdma_cm_type {
     UCT_NPRDMA_CM_REQ = 1,      /* request to connect */
     UCT_NPRDMA_CM_REP,          /* connected; carries the responder's QP */
-    UCT_NPRDMA_CM_RTU,          /* the REP arrived; the responder stops sending
-                                 * it */
+    /* The REP arrived; the responder stops sending it */
+    UCT_NPRDMA_CM_RTU,
     UCT_NPRDMA_CM_REJ,          /* refused, with a reason */
     UCT_NPRDMA_CM_RST,          /* answers a REP for an unknown connection */
     UCT_NPRDMA_CM_TYPE_LAST
@@ -101,9 +99,9 @@ typedef struct uct_nprdma_cm_packet {
     uint64_t             dst_nonce; /* interface that the packet is for */
     uint32_t             conn_id;   /* chosen by the requester */
     uint32_t             ud_qpn;    /* destination of the answer */
-    uint32_t             am_id;     /* REQ of kind SVC: conn_id of the
-                                     * connection of kind AM of the same
-                                     * endpoint; otherwise 0 */
+    /* REQ of kind SVC: conn_id of the connection of kind AM of the same
+     * endpoint; otherwise 0 */
+    uint32_t             am_id;
     uct_nprdma_qp_addr_t qp;        /* sender's QP */
 } __attribute__((packed)) uct_nprdma_cm_packet_t;
 
@@ -132,8 +130,8 @@ typedef enum uct_nprdma_cm_parse_result {
 /* Messages on the RC queue pair of an endpoint (kind AM) */
 enum uct_nprdma_am_type {
     UCT_NPRDMA_AM_DATA = 0x41,
-    UCT_NPRDMA_AM_FIN          /* last message: the responder may destroy its
-                                * QP */
+    /* The last message: the responder may destroy its QP */
+    UCT_NPRDMA_AM_FIN
 };
 
 /* Number of active message ids; equal to UCT_AM_ID_MAX */
@@ -152,13 +150,9 @@ typedef struct uct_nprdma_am_hdr {
 } __attribute__((packed)) uct_nprdma_am_hdr_t;
 
 
-/**
- * @param [in] follows   Number in a message: the lower bits of a count.
- * @param [in] executed  The number of requests that have been executed.
- *
- * @return Nonzero if the message may be delivered. Right while fewer than half
- *         of what the bits can count lie between the two.
- */
+/* Whether a message that follows this number of requests, the lower bits of a
+ * count, may be delivered. Right while fewer than half of what the bits can
+ * count lie between the two. */
 static inline int
 uct_nprdma_am_may_follow(uint64_t follows, uint64_t executed)
 {
@@ -168,52 +162,23 @@ uct_nprdma_am_may_follow(uint64_t follows, uint64_t executed)
 }
 
 
-/**
- * Check a wire-up packet and copy it. Pure, so that it can be fuzzed.
- *
- * @param [in]  data    First byte behind the global route header.
- * @param [in]  length  Received bytes from there on.
- * @param [out] packet  Written completely on UCT_NPRDMA_CM_PARSE_OK; undefined
- *                      otherwise.
- *
- * @return UCT_NPRDMA_CM_PARSE_OK, or the part of the packet that is wrong: its
- *         length, magic, version, or a field.
- */
+/* Check a wire-up packet and copy it, or tell which part is wrong. Pure, so
+ * that it can be fuzzed. */
 uct_nprdma_cm_parse_result_t
 uct_nprdma_cm_parse(const void *data, size_t length,
                     uct_nprdma_cm_packet_t *packet);
 
 
-/**
- * Check a received active message. Pure.
- *
- * @param [in] data    Received message.
- * @param [in] length  Received bytes.
- *
- * @return Type of the message, or -1 if it is malformed.
- */
+/* Type of a received active message, or -1 if it is malformed. Pure. */
 int uct_nprdma_am_parse(const void *data, size_t length);
 
 
-/**
- * Write the trailer of private data. Pure.
- *
- * @param [out] buf  sizeof(uct_nprdma_sock_trailer_t) bytes, of any alignment.
- * @param [in]  dev  Device of the sender.
- */
+/* Write the trailer of private data, of any alignment */
 void uct_nprdma_sock_trailer_init(void *buf, const uct_nprdma_dev_addr_t *dev);
 
 
-/**
- * Look for a trailer at the end of private data. Pure.
- *
- * @param [in]  data    Private data of the peer, of any alignment.
- * @param [in]  length  Number of bytes.
- * @param [out] dev     Device of the peer, if there is a trailer; otherwise
- *                      undefined.
- *
- * @return 1 if the data end with a valid trailer, otherwise 0.
- */
+/* Whether private data of the peer, of any alignment, ends with a valid
+ * trailer. Pure. */
 int uct_nprdma_sock_trailer_find(const void *data, size_t length,
                                  uct_nprdma_dev_addr_t *dev);
 
