@@ -68,7 +68,7 @@ typedef struct uct_nprdma_mem_md {
     double                     region_time;
     /* Small requests of peers that the service has executed */
     atomic_uint_fast64_t       num_served;
-    /* Errno of the last region that the device refused */
+    /* errno of the last region that the device refused */
     atomic_int                 refusal;
     atomic_uint_fast64_t       region_id;     /* of the next region */
     /* Endpoints that have failed or were canceled */

@@ -9,8 +9,7 @@
  * The connection on which the NIC moves the slices of large operations of an
  * endpoint: their data, and their READs of states. A NIC that arbitrates
  * between queue pairs then executes small operations, which are on the service
- * connection, beside a slice and not behind it. Requests to the target's
- * service are on the service connection in any case.
+ * connection, beside a slice and not behind it.
  *
  * It only makes things better, so nothing waits for it. The first slice starts
  * a connection of kind BULK. Slices that are cut until it is made are on the
@@ -19,8 +18,8 @@
  * endpoint tries again after a number of them.
  */
 
-/* Maximum number of connections of kind BULK of an interface. More endpoints
- * than that cannot have slices at the same time. */
+/* Connections of kind BULK of an interface, at most: not more endpoints can
+ * have slices at the same time */
 #define UCT_NPRDMA_BULK_MAX  UCT_NPRDMA_OP_MAX_SLICES
 
 /* Slices between an endpoint's first and second try; twice as many before each
@@ -30,13 +29,8 @@
 #define UCT_NPRDMA_BULK_MAX_PAUSE  (1u << 20)
 
 
-/**
- * Find the connection for slices of large operations that are cut now.
- *
- * @param [in] rma  RMA side of the endpoint.
- *
- * @return That of kind BULK if it is connected, else that of kind SVC.
- */
+/* The connection for slices that are cut now: of kind BULK if it is connected,
+ * else SVC */
 static inline uct_nprdma_conn_t *
 uct_nprdma_bulk_conn(const uct_nprdma_rma_t *rma)
 {
@@ -47,19 +41,12 @@ uct_nprdma_bulk_conn(const uct_nprdma_rma_t *rma)
 }
 
 
-/** Slow path of uct_nprdma_bulk_use(): there is no connection of kind BULK. */
+/* Slow path of uct_nprdma_bulk_use(): there is no connection of kind BULK */
 void uct_nprdma_bulk_want(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_t *rma);
 
-/**
- * As uct_nprdma_bulk_conn(), for a slice that is cut now. Starts a connection
- * of kind BULK if there is none and it is time to try.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint; has not failed.
- *
- * @return The connection of all READs and WRITEs of the slice.
- */
+/* As uct_nprdma_bulk_conn(), for a slice that is cut now. Starts a connection
+ * of kind BULK if there is none and it is time to try. */
 static inline uct_nprdma_conn_t *
 uct_nprdma_bulk_use(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
@@ -70,14 +57,8 @@ uct_nprdma_bulk_use(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 
-/**
- * An endpoint's connection of kind BULK cannot be made, and is in state NONE.
- * The first time in an interface, a warning says so.
- *
- * @param [in] iface   Interface.
- * @param [in] rma     RMA side of the endpoint.
- * @param [in] status  Reason.
- */
+/* An endpoint's connection of kind BULK cannot be made, and is in state NONE.
+ * The first time in an interface, a warning says so. */
 void uct_nprdma_bulk_refused(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, ucs_status_t status);
 

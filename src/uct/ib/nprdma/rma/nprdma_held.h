@@ -24,17 +24,8 @@
  */
 
 
-/**
- * Check whether a request may be sent at once. If not, the caller passes it to
- * a function below.
- *
- * @param [in] rma      RMA side of the endpoint.
- * @param [in] flags    UCT_NPRDMA_ORDER_xx of the request.
- * @param [in] address  First byte at the target.
- * @param [in] length   Length in bytes, at least 1.
- *
- * @return Nonzero if it may be sent.
- */
+/* Whether a request may be sent at once. If not, the caller passes it to a
+ * function below. */
 static inline int
 uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
                          uint64_t address, size_t length)
@@ -50,7 +41,7 @@ uct_nprdma_held_is_clear(uct_nprdma_rma_t *rma, unsigned flags,
 }
 
 
-/** @return Nonzero if a request could be held, if necessary. */
+/* Whether a request could be held, if necessary */
 static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_t *rma)
 {
@@ -59,19 +50,8 @@ static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
 }
 
 
-/**
- * Hold a put. Its data is in a slot, behind the space of the header.
- *
- * @param [in] iface        Interface.
- * @param [in] rma          RMA side of the endpoint.
- * @param [in] slot         Slot; the operation owns it on success only.
- * @param [in] length       Length of the data in bytes.
- * @param [in] remote_addr  First byte at the target.
- * @param [in] rkey         Key, copied.
- * @param [in] comp         Called at the end; may be NULL.
- *
- * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
- */
+/* Hold a put. Its data is in a slot, behind the space of the header; the
+ * operation owns the slot on success only. */
 ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
                                  size_t length, uint64_t remote_addr,
@@ -79,12 +59,7 @@ ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
                                  uct_completion_t *comp);
 
 
-/**
- * Hold a get that the target's software executes. Arguments as for
- * uct_ep_get_bcopy(); rkey is copied.
- *
- * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
- */
+/* Hold a get that the target's software executes */
 ucs_status_t
 uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_unpack_callback_t unpack_cb, void *arg, size_t length,
@@ -92,19 +67,7 @@ uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_completion_t *comp);
 
 
-/**
- * Hold an atomic.
- *
- * @param [in]  iface    Interface.
- * @param [in]  rma      RMA side of the endpoint.
- * @param [in]  message  The request, copied.
- * @param [out] result   Destination of the old value, until the end of the
- *                       operation; may be NULL.
- * @param [in]  rkey     Key, copied.
- * @param [in]  comp     Called at the end; may be NULL.
- *
- * @return UCS_OK, or UCS_ERR_NO_RESOURCE.
- */
+/* Hold an atomic; the result may be NULL */
 ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma,
                                     const uct_nprdma_held_message_t *message,
@@ -112,20 +75,12 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
                                     uct_completion_t *comp);
 
 
-/** Slow path of uct_nprdma_held_add(): there are earlier operations. */
+/* Slow path of uct_nprdma_held_add(): there are earlier operations */
 int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
-/**
- * Add an operation to ops.order. Its area and flags are set.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- * @param [in] op     Operation; the list refers to it until
- *                    uct_nprdma_held_remove().
- *
- * @return Nonzero if it is held.
- */
+/* Add an operation, whose area and flags are set, to ops.order. Whether it is
+ * held. */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_nprdma_order_op_t *op)
@@ -140,13 +95,7 @@ uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/**
- * Append an operation that is in no list of held operations to one.
- *
- * @param [in] rma   RMA side of the endpoint.
- * @param [in] op    Operation.
- * @param [in] list  List of held operations.
- */
+/* Append an operation that is in no list of held operations to one */
 static inline void
 uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
                      ucs_list_link_t *list)
@@ -155,7 +104,6 @@ uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
     uct_nprdma_order_hold(op, list);
 }
 
-/** Remove an operation from its list of held operations, if there is one. */
 static inline void
 uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 {
@@ -166,18 +114,12 @@ uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
 }
 
 
-/** Slow path of uct_nprdma_held_remove(): operations wait for this one. */
+/* Slow path of uct_nprdma_held_remove(): operations wait for this one */
 void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
 
-/**
- * Remove an operation that is done, or has failed, from ops.order. Start the
- * operations that waited for it.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- * @param [in] op     Operation.
- */
+/* Remove an operation that is done, or has failed, from ops.order. Start the
+ * operations that waited for it. */
 static inline void
 uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                        uct_nprdma_order_op_t *op)
@@ -190,29 +132,18 @@ uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/**
- * The target has executed requests: start the operations that waited for them.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- */
+/* The target has executed requests: start the operations that waited for
+ * them */
 void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_t *rma);
 
 
-/**
- * Send held requests that wait for resources only.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- *
- * @return Number of requests sent.
- */
+/* Send held requests that wait for resources only */
 unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/** Handle the reply to a held request; see nprdma_rma_reply.c. */
+/* See nprdma_rma_reply.c */
 uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_wait_t *wait, const void *data,

@@ -10,26 +10,17 @@
  * operations, progress, and the end.
  */
 
-/** Free all RMA resources of an interface, if there are any. */
 void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface);
 
 
-/** Slow path of uct_nprdma_rma_begin(): the endpoint is not ready. */
+/* Slow path of uct_nprdma_rma_begin(): the endpoint is not ready */
 ucs_status_t uct_nprdma_rma_begin_slow(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_rma_ep_t *ep,
                                        uint32_t blocked);
 
-/**
- * Begin an operation: make sure that the endpoint has a connection on which one
- * more request, or an optimistic operation, may be posted.
- *
- * @param [in] iface    Interface.
- * @param [in] ep       Endpoint.
- * @param [in] blocked  UCT_NPRDMA_EP_BLOCK_xx of the operation.
- *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; the status of a failed
- *         endpoint; UCS_ERR_NO_MEMORY; or an error of uct_nprdma_conn_start().
- */
+/* Make sure that the endpoint has a connection on which one more request, or an
+ * optimistic operation, may be posted. `blocked` is UCT_NPRDMA_EP_BLOCK_xx of
+ * the operation. */
 static inline ucs_status_t
 uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                      uint32_t blocked)
@@ -53,10 +44,8 @@ uct_nprdma_rma_begin(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
 }
 
 
-/**
- * @return Nonzero if the NIC has slices of large operations, or will get some.
- *         Where the CPU is the NIC, a call of progress takes as long as them.
- */
+/* Whether the NIC has slices of large operations, or will get some. Where the
+ * CPU is the NIC, a call of progress takes as long as them. */
 static inline int uct_nprdma_rma_has_slices(const uct_nprdma_rma_iface_t *iface)
 {
     const uct_nprdma_rma_res_t *res = iface->res;
@@ -66,10 +55,7 @@ static inline int uct_nprdma_rma_has_slices(const uct_nprdma_rma_iface_t *iface)
 }
 
 
-/**
- * @return Nonzero if uct_nprdma_rma_progress() may have work. iface->res is not
- *         NULL.
- */
+/* Whether uct_nprdma_rma_progress() may have work. iface->res is not NULL. */
 static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 {
     uct_nprdma_rma_res_t *res = iface->res;
@@ -79,63 +65,33 @@ static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
            uct_nprdma_sched_has_work(&res->ops.sched);
 }
 
-/**
- * Continue operations that lacked resources, and watch peers that owe a reply.
- *
- * @param [in] iface  Interface.
- *
- * @return Number of requests and slices that continued.
- */
+/* Continue operations that lacked resources, and watch peers that owe a
+ * reply */
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface);
 
-/**
- * Try operations that lacked resources once more before the caller sleeps,
+/* Try operations that lacked resources once more before the caller sleeps,
  * because resources may have come back since the last try. An operation that
  * still lacks them waits for an event: a completion, a reply, or the end of
- * wire-up. Calls no callback.
- *
- * @param [in] iface  Interface.
- *
- * @return Nonzero if an operation continued: then progress has work.
- */
+ * wire-up. Calls no callback. Nonzero if an operation continued: then progress
+ * has work. */
 int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface);
 
-/**
- * The endpoint is being destroyed and its connections receive no more.
- * Outstanding operations complete with UCS_ERR_CANCELED.
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint.
- */
+/* The endpoint is being destroyed and its connections receive no more.
+ * Outstanding operations complete with UCS_ERR_CANCELED. */
 void uct_nprdma_rma_ep_cleanup(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_ep_t *ep);
 
-/**
- * The connections of an endpoint have been stopped. Complete all outstanding
+/* The connections of an endpoint have been stopped. Complete all outstanding
  * operations when the NIC no longer accesses the user's memory, which is when
  * all WRs of SVC and of BULK are done (ARCHITECTURE 3, failure of a peer).
- *
- * @param [in] iface   Interface.
- * @param [in] ep      Endpoint.
- * @param [in] status  Reason; status of the operations.
- * @param [in] failed  Called after UCS_INPROGRESS when all are complete; may be
- *                     NULL.
- *
- * @return UCS_OK: all are complete; or UCS_INPROGRESS.
- */
+ * After UCS_INPROGRESS `failed` is called then, unless it is NULL. */
 ucs_status_t
 uct_nprdma_rma_ep_fail(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
                        ucs_status_t status,
                        uct_nprdma_rma_failed_func_t failed);
 
-/**
- * Build the last message of the SVC connection.
- *
- * @param [in]  ep   Endpoint.
- * @param [out] buf  UCT_NPRDMA_FIN_MAX bytes.
- *
- * @return Length of the message in bytes.
- */
+/* Build the last message of the SVC connection, of UCT_NPRDMA_FIN_MAX bytes at
+ * most */
 size_t uct_nprdma_rma_build_fin(uct_nprdma_rma_ep_t *ep, void *buf);
 
 #endif

@@ -31,26 +31,14 @@ typedef struct uct_nprdma_local {
 } uct_nprdma_local_t;
 
 
-/**
- * Slow path of uct_nprdma_local_copy(): a check is due, or the kernel copies.
- */
+/* Slow path of uct_nprdma_local_copy(): a check is due, or the kernel copies */
 ucs_status_t uct_nprdma_local_copy_slow(uct_nprdma_local_t *local, void *to,
                                         const void *from, size_t length,
                                         const void *user);
 
 
-/**
- * Copy to or from a buffer of the user.
- *
- * @param [in]  local   State of the interface.
- * @param [out] to      Destination.
- * @param [in]  from    Source.
- * @param [in]  length  Length in bytes; may be 0.
- * @param [in]  user    The user's buffer: @a to or @a from.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR if part of the buffer is not
- *         accessible; then any part may have been copied.
- */
+/* Copy to or from a buffer of the user, which is one of `to` and `from`. After
+ * UCS_ERR_INVALID_ADDR any part may have been copied. */
 static inline ucs_status_t
 uct_nprdma_local_copy(uct_nprdma_local_t *local, void *to, const void *from,
                       size_t length, const void *user)
@@ -66,33 +54,11 @@ uct_nprdma_local_copy(uct_nprdma_local_t *local, void *to, const void *from,
 }
 
 
-/**
- * Gather buffers of the user.
- *
- * @param [in]  local   State of the interface.
- * @param [out] dest    As long as all buffers together.
- * @param [in]  iov     The buffers.
- * @param [in]  iovcnt  Number of buffers.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR as uct_nprdma_local_copy().
- */
 ucs_status_t uct_nprdma_local_gather(uct_nprdma_local_t *local, void *dest,
                                      const uct_iov_t *iov, size_t iovcnt);
 
 
-/**
- * Scan data in a buffer of the user. Arguments as for uct_nprdma_verify_scan().
- *
- * @param [in]  local      State of the interface.
- * @param [in]  data       The buffer.
- * @param [in]  address    Remote address of its first byte.
- * @param [in]  length     Length in bytes.
- * @param [in]  signature  Signature of the target.
- * @param [out] count_p    Number of suspect lines.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR if part of the buffer is not
- *         accessible.
- */
+/* uct_nprdma_verify_scan() of data in a buffer of the user */
 ucs_status_t
 uct_nprdma_local_scan(uct_nprdma_local_t *local, const void *data,
                       uint64_t address, size_t length, uint64_t signature,

@@ -45,22 +45,15 @@ typedef enum uct_nprdma_wait_for {
 #define UCT_NPRDMA_LONGEST_INTERVAL  10e-3
 
 
-/**
- * Scan all endpoints of an interface, if a scan is due. From progress.
- *
- * @param [in] iface  Interface.
- * @param [in] now    Present time.
- */
+/* Scan all endpoints of an interface, if a scan is due. From progress. */
 void uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface,
                               ucs_time_t now);
 
 
-/**
- * Part of uct_nprdma_longest_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls.
- */
+/* Part of uct_nprdma_longest_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls */
 void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface);
 
-/** Called by progress that has found no work. */
+/* Called by progress that has found no work */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_longest_poll(uct_nprdma_rma_iface_t *iface)
 {

@@ -14,38 +14,21 @@
  * This module has the operations; nprdma_op_slice has the steps of a slice.
  */
 
-/**
- * Set up the operations and slices of an interface.
- *
- * @param [in]  iface  Interface; its MD and configuration are set.
- * @param [out] ops    Filled; released with uct_nprdma_op_iface_cleanup().
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* The MD and the configuration of the interface are set */
 ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_op_iface_t *ops);
 
-/** Undo uct_nprdma_op_iface_init(). No operation is in progress. */
+/* No operation is in progress */
 void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops);
 
-/**
- * Initialize an endpoint without operations; needs no cleanup.
- *
- * @param [out] ops   Filled.
- * @param [in]  mode  What waits for earlier operations.
- */
+/* An endpoint without operations needs no cleanup */
 void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
                            uct_nprdma_order_mode_t mode);
 
 
-/**
- * Start get_bcopy. Arguments as for uct_ep_get_bcopy(), with a length of 1 to
- * UCT_NPRDMA_SVC_MAX_PAYLOAD bytes and an rkey that passes
- * uct_nprdma_op_can_get(); rkey is copied. Posting is possible, see
- * uct_nprdma_rma_begin().
- *
- * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
- */
+/* As uct_ep_get_bcopy(), of 1 to UCT_NPRDMA_SVC_MAX_PAYLOAD bytes that
+ * uct_nprdma_op_can_get() accepts. Posting is possible, see
+ * uct_nprdma_rma_begin(). */
 ucs_status_t
 uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_rma_t *rma,
@@ -54,13 +37,9 @@ uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface,
                         const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
 
 
-/**
- * Start get_zcopy or put_zcopy. If the NIC cannot reach the memory, software
- * copies. Arguments as for uct_ep_get_zcopy(), with at least one byte in all;
- * iov and rkey are copied. Posting is possible, see uct_nprdma_rma_begin().
- *
- * @return UCS_INPROGRESS, or UCS_ERR_NO_RESOURCE.
- */
+/* As uct_ep_get_zcopy() and its put, with at least one byte in all. If the NIC
+ * cannot reach the memory, software copies. Posting is possible, see
+ * uct_nprdma_rma_begin(). */
 ucs_status_t
 uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     int is_get, const uct_iov_t *iov, size_t iovcnt,
@@ -68,14 +47,7 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_completion_t *comp);
 
 
-/**
- * @param [in] iface    Interface.
- * @param [in] rkey     Key.
- * @param [in] address  First byte at the target.
- * @param [in] length   Length in bytes.
- *
- * @return Nonzero if the NIC can get from a range to a slot.
- */
+/* Whether the NIC can get from a range to a slot */
 static inline int uct_nprdma_op_can_get(uct_nprdma_rma_iface_t *iface,
                                         const uct_nprdma_rkey_t *rkey,
                                         uint64_t address, size_t length)
@@ -86,25 +58,13 @@ static inline int uct_nprdma_op_can_get(uct_nprdma_rma_iface_t *iface,
 }
 
 
-/**
- * Continue slices and small operations that lacked resources, redo and
- * verification first. Large operations of the endpoint may post again.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- *
- * @return Number of slices that continued.
- */
+/* Continue slices and small operations that lacked resources, redo and
+ * verification first. Large operations of the endpoint may post again. */
 unsigned uct_nprdma_op_progress(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma);
 
 
-/**
- * @param [in] iface   Interface whose `res` is there.
- * @param [in] length  Bytes of an operation of the NIC.
- *
- * @return 1 if it is large, otherwise 0.
- */
+/* 1 or 0, an index */
 static inline int uct_nprdma_op_is_large(const uct_nprdma_rma_iface_t *iface,
                                          size_t length)
 {
@@ -112,40 +72,25 @@ static inline int uct_nprdma_op_is_large(const uct_nprdma_rma_iface_t *iface,
 }
 
 
-/**
- * Let large operations of all endpoints post their next slices, as the quota
- * and the resources allow.
- *
- * @param [in] iface  Interface.
- *
- * @return Number of slices that started.
- */
+/* Let large operations of all endpoints post their next slices, as the quota
+ * and the resources allow */
 unsigned uct_nprdma_op_run(uct_nprdma_rma_iface_t *iface);
 
 
-/**
- * Begin a call of progress, with a quota of its own.
- *
- * @param [in] iface  Interface.
- */
+/* Begin a call of progress, with a quota of its own */
 void uct_nprdma_op_begin(uct_nprdma_rma_iface_t *iface);
 
 
-/**
- * The target's software, not the NIC, has a slice now.
- *
- * @param [in] iface  Interface.
- * @param [in] slice  Slice; not counted in the quota any more.
- */
+/* The target's software, not the NIC, has a slice now: it does not count in the
+ * quota */
 void uct_nprdma_op_slice_leaves_nic(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_op_slice_t *slice);
 
-/** The NIC has a slice again; see uct_nprdma_op_slice_leaves_nic(). */
 void uct_nprdma_op_slice_returns_to_nic(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_op_slice_t *slice);
 
 
-/** @return Nonzero if uct_nprdma_op_progress() has to be called again. */
+/* Whether uct_nprdma_op_progress() has to be called again */
 static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 {
     return !ucs_list_is_empty(&ops->unsliced) || ops->sched.is_blocked ||
@@ -154,20 +99,12 @@ static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 }
 
 
-/**
- * Check whether an endpoint may have one more of a resource that the endpoints
- * of an interface share. As with slots, the more it has the more must be free.
- * What small and large operations have counts separately, so a small one does
- * not wait for the large ones of its endpoint.
- *
- * @param [in] held       What the endpoint has, in operations of this class.
- * @param [in] num_free   What is free.
- * @param [in] num_large  What large operations of all endpoints have.
- * @param [in] max_large  What they may have.
- * @param [in] is_large   Nonzero for a large operation.
- *
- * @return Nonzero if it may have one more.
- */
+/* Whether an endpoint may have one more of a resource that the endpoints of an
+ * interface share. As with slots, the more it has the more must be free. What
+ * small and large operations have counts separately, so a small one does not
+ * wait for the large ones of its endpoint. `held` is what the endpoint has in
+ * operations of this class, num_large what large operations of all endpoints
+ * have. */
 static inline int
 uct_nprdma_op_has_share(unsigned held, unsigned num_free, unsigned num_large,
                         unsigned max_large, int is_large)
@@ -179,13 +116,6 @@ uct_nprdma_op_has_share(unsigned held, unsigned num_free, unsigned num_large,
 }
 
 
-/**
- * @param [in] iface     Operations of the interface.
- * @param [in] ops       Operations of the endpoint.
- * @param [in] is_large  Nonzero for a large operation.
- *
- * @return Nonzero if an endpoint may have one more operation.
- */
 static inline int uct_nprdma_op_has_op(const uct_nprdma_op_iface_t *iface,
                                        const uct_nprdma_op_ep_t *ops,
                                        int is_large)
@@ -197,14 +127,7 @@ static inline int uct_nprdma_op_has_op(const uct_nprdma_op_iface_t *iface,
 }
 
 
-/**
- * Allocate an operation, if the endpoint may have one more. Other arguments as
- * for uct_ep_get_bcopy(); rkey is copied.
- *
- * @param [in] is_large  1 for a large operation, otherwise 0.
- *
- * @return The operation, without a slot; NULL: try again later.
- */
+/* Allocate an operation without a slot, if the endpoint may have one more */
 static UCS_F_ALWAYS_INLINE uct_nprdma_op_t *
 uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                   int is_get, int is_large, uint64_t remote_addr,
@@ -240,68 +163,37 @@ uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/**
- * Start an operation of ops.order that waits for no other. It is not a request.
- *
- * @param [in] iface  Interface.
- * @param [in] op     Operation.
- */
+/* Start an operation of ops.order, not a request, that waits for no other */
 void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_op_t *op);
 
 
-/**
- * A held request has been sent without a reply of its own. Its sequence number
- * now shows when it is executed. It has no completion.
- *
- * @param [in] iface  Interface.
- * @param [in] op     Operation; freed.
- */
+/* A held request, without a completion, has been sent without a reply of its
+ * own. Its sequence number now shows when it is executed. */
 void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_op_t *op);
 
 
-/**
- * Complete an operation that is verified as a whole, or has failed. The
- * completion is called last, because it may destroy the endpoint.
- *
- * @param [in] iface  Interface.
- * @param [in] op     Operation; freed.
- */
+/* Complete an operation that is verified as a whole, or has failed. The
+ * completion is called last, because it may destroy the endpoint. */
 void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_op_t *op);
 
 
-/**
- * Forget what an endpoint has still to post. No slice of it continues, or
- * starts, after that.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint; it has failed.
- */
+/* Forget what a failed endpoint has still to post. No slice of it continues, or
+ * starts, after that. */
 void uct_nprdma_op_stop(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/**
- * Complete all operations of an endpoint with rma->status. They have no
+/* Complete all operations of an endpoint with rma->status. They have no
  * outstanding WR and wait for no reply. The caller has called
- * uct_nprdma_op_stop() and uct_nprdma_rma_enter().
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- */
+ * uct_nprdma_op_stop() and uct_nprdma_rma_enter(). */
 void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_rma_t *rma);
 
 
-/**
- * End a slice that is verified, copied, or has failed. The call frees it, and
- * may also free its operation, its endpoint and other objects of the user.
- *
- * @param [in] iface   Interface.
- * @param [in] slice   Slice; freed.
- * @param [in] status  UCS_OK, or an error of the operation.
- */
+/* End a slice that is verified, copied, or has failed. The call frees it, and
+ * may also free its operation, its endpoint and other objects of the user. */
 void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_op_slice_t *slice,
                              ucs_status_t status);

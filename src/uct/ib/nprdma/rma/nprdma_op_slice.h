@@ -10,35 +10,20 @@
  * copied. Then uct_nprdma_op_slice_end() is called.
  */
 
-/**
- * Start a slice. Its op, address, buffer, length and piece are set.
- *
- * @param [in] iface  Interface.
- * @param [in] slice  Slice.
- */
+/* Start a slice. Its op, address, buffer, length and piece are set. */
 void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_op_slice_t *slice);
 
-/**
- * Continue with a slice, set up as for uct_nprdma_op_slice_start(). Its
- * operation has already read the data once. Scans the data first.
- *
- * @param [in] iface  Interface.
- * @param [in] slice  Slice.
- */
+/* As uct_nprdma_op_slice_start(), but the operation has already read the data
+ * once: scans it first */
 void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_op_slice_t *slice);
 
-/**
- * Execute the steps of a slice until it has to wait.
- *
- * @param [in] iface  Interface.
- * @param [in] slice  Slice.
- */
+/* Execute the steps of a slice until it has to wait */
 void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_op_slice_t *slice);
 
-/** Handle the reply to a POPULATE; see nprdma_rma_reply.c. */
+/* See nprdma_rma_reply.c */
 uct_completion_t *
 uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_rma_wait_t *wait, const void *data,

@@ -10,8 +10,7 @@
 
 /*
  * Order among the operations of an endpoint (ARCHITECTURE 3, overlap, flags and
- * atomics): finds the earlier operation that a new one has to wait for. Pure:
- * it posts nothing and does not use queue pairs.
+ * atomics): finds the earlier operation that a new one has to wait for. Pure.
  *
  * The list contains operations that are not verified or are held, in program
  * order. It does not contain requests that are sent at once. A held operation
@@ -29,18 +28,19 @@
 enum {
     UCT_NPRDMA_ORDER_READ   = 1 << 0, /* Does not change the memory */
     UCT_NPRDMA_ORDER_ATOMIC = 1 << 1,
-    UCT_NPRDMA_ORDER_NIC    = 1 << 2, /* The NIC may execute it, so that it
-                                       * could overtake the target's software */
-    UCT_NPRDMA_ORDER_SENT   = 1 << 3, /* A request that has been sent: the
-                                       * target executes these in order */
+    /* The NIC may execute it, so that it could overtake the target's
+     * software */
+    UCT_NPRDMA_ORDER_NIC    = 1 << 2,
+    /* A request that has been sent: the target executes these in order */
+    UCT_NPRDMA_ORDER_SENT   = 1 << 3,
     UCT_NPRDMA_ORDER_SMALL  = 1 << 4  /* A small put, which may be a flag */
 };
 
 
 /* What waits for earlier operations, whatever their addresses */
 typedef enum uct_nprdma_order_mode {
-    UCT_NPRDMA_ORDER_RC,     /* Small puts and active messages for puts and
-                              * atomics; atomics for all */
+    /* Small puts and active messages for puts and atomics; atomics for all */
+    UCT_NPRDMA_ORDER_RC,
     UCT_NPRDMA_ORDER_ATOMICS, /* Atomics for all */
     UCT_NPRDMA_ORDER_UCP,    /* Nothing */
     UCT_NPRDMA_ORDER_LAST
@@ -54,7 +54,7 @@ typedef struct uct_nprdma_area {
 } uct_nprdma_area_t;
 
 
-/* An operation; embedded in the caller's object. The caller sets area and
+/* An operation; embedded in the object of the caller, which sets area and
  * flags */
 typedef struct uct_nprdma_order_op {
     ucs_list_link_t   list;      /* In order->ops */
@@ -63,10 +63,10 @@ typedef struct uct_nprdma_order_op {
     uint8_t           flags;          /* UCT_NPRDMA_ORDER_xx */
     uint8_t           is_held;        /* In a list, by `held` */
     uint8_t           awaits_request; /* Also waits for `request` */
-    uint32_t          request;        /* Sequence number of a request to the
-                                       * target */
-    ucs_list_link_t   held;           /* In waiters of another operation, or
-                                       * in one of the caller's lists */
+    /* Sequence number of a request to the target */
+    uint32_t          request;
+    /* In waiters of another operation, or in one of the caller's lists */
+    ucs_list_link_t   held;
     ucs_list_link_t   waiters;        /* Operations that wait for this one */
 } uct_nprdma_order_op_t;
 
@@ -88,19 +88,13 @@ typedef struct uct_nprdma_order {
     uint64_t                  epoch;      /* Last one that may be in older */
     uct_nprdma_order_bounds_t older;
     uct_nprdma_order_bounds_t newer;      /* Operations added after epoch */
-    unsigned                  num_writes; /* In ops, without
-                                           * UCT_NPRDMA_ORDER_READ */
+    /* In ops, without UCT_NPRDMA_ORDER_READ */
+    unsigned                  num_writes;
     uct_nprdma_order_mode_t   mode;
 } uct_nprdma_order_t;
 
 
-/**
- * @param [in] address  First byte.
- * @param [in] length   Length in bytes.
- *
- * @return The area of length bytes, at least 1. It ends at UINT64_MAX rather
- *         than wrap.
- */
+/* Of at least one byte; it ends at UINT64_MAX rather than wrap */
 static inline uct_nprdma_area_t
 uct_nprdma_area(uint64_t address, uint64_t length)
 {
@@ -119,7 +113,7 @@ static inline void uct_nprdma_area_clear(uct_nprdma_area_t *area)
     area->last  = 0;
 }
 
-/** Extend an area to include another one. */
+/* Extend an area to include another one */
 static inline void
 uct_nprdma_area_add(uct_nprdma_area_t *area, const uct_nprdma_area_t *other)
 {
@@ -127,7 +121,6 @@ uct_nprdma_area_add(uct_nprdma_area_t *area, const uct_nprdma_area_t *other)
     area->last  = (other->last > area->last) ? other->last : area->last;
 }
 
-/** @return Nonzero if two areas have a byte in common. */
 static inline int uct_nprdma_area_overlaps(const uct_nprdma_area_t *area1,
                                            const uct_nprdma_area_t *area2)
 {
@@ -151,7 +144,6 @@ uct_nprdma_order_bounds_add(uct_nprdma_order_bounds_t *bounds,
     uct_nprdma_area_add(&bounds->areas[is_large], area);
 }
 
-/** @return Nonzero if an area has a byte in common with one of the bounds. */
 static inline int
 uct_nprdma_order_bounds_overlap(const uct_nprdma_order_bounds_t *bounds,
                                 const uct_nprdma_area_t *area)
@@ -161,30 +153,16 @@ uct_nprdma_order_bounds_overlap(const uct_nprdma_order_bounds_t *bounds,
 }
 
 
-/**
- * Initialize the order of an endpoint.
- *
- * @param [out] order  Has no operations.
- * @param [in]  mode   What waits for earlier operations.
- */
 void uct_nprdma_order_init(uct_nprdma_order_t *order,
                            uct_nprdma_order_mode_t mode);
 
 
-/** Slow path of uct_nprdma_order_find(): there are operations. */
+/* Slow path of uct_nprdma_order_find(): there are operations */
 uct_nprdma_order_op_t *
 uct_nprdma_order_search(uct_nprdma_order_t *order, unsigned flags,
                         const uct_nprdma_area_t *area);
 
-/**
- * Find the operation that a new one has to wait for.
- *
- * @param [in] order  Order of the endpoint.
- * @param [in] flags  UCT_NPRDMA_ORDER_xx of the new operation.
- * @param [in] area   Bytes that it accesses.
- *
- * @return The last operation that it must not overtake, or NULL.
- */
+/* The last operation that a new one must not overtake, or NULL */
 static inline uct_nprdma_order_op_t *
 uct_nprdma_order_find(uct_nprdma_order_t *order, unsigned flags,
                       const uct_nprdma_area_t *area)
@@ -194,25 +172,13 @@ uct_nprdma_order_find(uct_nprdma_order_t *order, unsigned flags,
 }
 
 
-/**
- * Find the operation that one of the list has to wait for.
- *
- * @param [in] order  Order of the endpoint.
- * @param [in] op     Operation of the list.
- *
- * @return The last earlier operation that it must not overtake, or NULL.
- */
+/* The last earlier operation that one of the list must not overtake, or NULL */
 uct_nprdma_order_op_t *
 uct_nprdma_order_find_before(const uct_nprdma_order_t *order,
                              const uct_nprdma_order_op_t *op);
 
 
-/**
- * Append an operation. Its area and flags are set.
- *
- * @param [in] order  Order of the endpoint.
- * @param [in] op     Operation; the list refers to it until it is removed.
- */
+/* Append an operation, whose area and flags are set */
 static inline void
 uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
@@ -226,13 +192,8 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 }
 
 
-/**
- * Remove an operation that is done. The caller removes its waiters from the
- * list.
- *
- * @param [in] order  Order of the endpoint.
- * @param [in] op     Operation.
- */
+/* Remove an operation that is done. The caller removes its waiters from the
+ * list. */
 static inline void
 uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
@@ -251,7 +212,7 @@ uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 }
 
 
-/** Append an operation that is in no list by `held` to one. */
+/* Append an operation that is in no list by `held` to one */
 static inline void uct_nprdma_order_hold(uct_nprdma_order_op_t *op,
                                          ucs_list_link_t *held)
 {
@@ -259,7 +220,7 @@ static inline void uct_nprdma_order_hold(uct_nprdma_order_op_t *op,
     ucs_list_add_tail(held, &op->held);
 }
 
-/** Remove an operation from the list that `held` is in, if there is one. */
+/* Remove an operation from the list that `held` is in, if there is one */
 static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
 {
     if (op->is_held) {
@@ -269,12 +230,7 @@ static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
 }
 
 
-/**
- * @param [in] order  Order of the endpoint.
- * @param [in] sn     Sequence number.
- *
- * @return Nonzero if all operations up to a sequence number are done.
- */
+/* Whether all operations up to a sequence number are done */
 static inline int
 uct_nprdma_order_is_done(uct_nprdma_order_t *order, uint64_t sn)
 {

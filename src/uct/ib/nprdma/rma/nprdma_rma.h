@@ -10,7 +10,6 @@
  * uct_iface_ops_t with the same names.
  */
 
-/** Fill the capabilities of put, get and atomics of an interface. */
 void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface,
                           uct_iface_attr_t *attr);
 

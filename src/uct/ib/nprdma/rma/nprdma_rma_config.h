@@ -9,8 +9,8 @@
 
 #include <stddef.h>
 
-/* Limits of a slice. Buffers for page states have the size for the
- * largest slice. */
+/* Limits of a slice. Buffers for page states have the size for the largest
+ * slice. */
 #define UCT_NPRDMA_MIN_SLICE  NPRDMA_PAGE_SIZE
 #define UCT_NPRDMA_MAX_SLICE  (1024 * 1024)
 
@@ -21,15 +21,17 @@
 
 /* Configuration of put, get and atomics */
 typedef struct uct_nprdma_rma_config {
-    size_t   slice;         /* bytes of an operation that are moved and verified
-                             * at once */
-    int      sched;         /* nonzero: small operations pass large ones; the
-                             * next four follow from it */
+    /* Bytes of an operation that are moved and verified at once */
+    size_t   slice;
+    /* Nonzero: small operations pass large ones; the next four follow from
+     * it */
+    int      sched;
     size_t   prio_max;      /* longest operation that is urgent, bytes */
     size_t   quota;         /* as uct_nprdma_sched_init() has it */
     size_t   busy_slice;    /* slice while something urgent goes on, bytes */
-    int      has_bulk_qp;   /* large operations have queue pairs of their own,
-                             * unless the interface has many endpoints */
+    /* Large operations have queue pairs of their own, unless the interface has
+     * many endpoints */
+    int      has_bulk_qp;
     size_t   scan_max;      /* longest get that is scanned, bytes */
     unsigned max_tries;     /* optimistic tries of a slice */
     uct_nprdma_order_mode_t order; /* what waits for earlier operations */

@@ -9,63 +9,37 @@
  * Flush and fence: both wait for all earlier operations (ARCHITECTURE 3).
  */
 
-/** @return Nonzero if all operations of an endpoint are done. */
 int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep);
 
-/**
- * @return Nonzero if operations of an endpoint are not verified or not sent.
- *         Then even requests to its service might overtake them.
- */
+/* Whether operations are not verified or not sent. Then even requests to the
+ * service might overtake them. */
 int uct_nprdma_rma_is_unordered(const uct_nprdma_rma_ep_t *ep);
 
-/** @return Nonzero if uct_nprdma_rma_flush() has an error to report. */
+/* Whether uct_nprdma_rma_flush() has an error to report */
 int uct_nprdma_rma_has_error(const uct_nprdma_rma_ep_t *ep);
 
-/**
- * Wait for all operations of an endpoint.
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint.
- * @param [in] flush  Called when all are done; owned by the caller and valid
- *                    until then. NULL: no call, but the target is asked for an
- *                    acknowledgement.
- *
- * @return UCS_OK: nothing is outstanding. UCS_INPROGRESS: flush will be called.
- *         UCS_ERR_NO_RESOURCE: try again later. UCS_ERR_IO_ERROR: the
- *         connection fails. Another error is the first one of a request without
- *         completion; then nothing is outstanding.
- */
+/* Call `flush` when all operations of an endpoint are done; NULL: no call, but
+ * the target is asked for an acknowledgement. UCS_OK: nothing is outstanding.
+ * UCS_ERR_IO_ERROR: the connection fails. Another error than
+ * UCS_ERR_NO_RESOURCE is the first one of a request without completion; then
+ * nothing is outstanding. */
 ucs_status_t uct_nprdma_rma_flush(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_ep_t *ep,
                                   uct_nprdma_rma_flush_t *flush);
 
-/**
- * Call uct_nprdma_net_ep_unfence() as soon as all operations posted up to now
- * are done. If resources are missing, progress asks the target later.
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint with an RMA side.
- *
- * @return UCS_OK.
- */
+/* Call uct_nprdma_net_ep_unfence() as soon as all operations posted up to now
+ * are done. If resources are missing, progress asks the target later. */
 ucs_status_t uct_nprdma_rma_fence(uct_nprdma_rma_iface_t *iface,
                                   uct_nprdma_rma_ep_t *ep);
 
 
-/**
- * Slow path of uct_nprdma_rma_check(): there is a flush or a fence, or the
- * endpoint is destroyed.
- */
+/* Slow path of uct_nprdma_rma_check(): there is a flush or a fence, or the
+ * endpoint is destroyed */
 void uct_nprdma_rma_check_slow(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
-/**
- * Operations or requests are done: end the flushes and fences that waited for
- * them, and dispatch pending requests.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- */
+/* Operations or requests are done: end the flushes and fences that waited for
+ * them, and dispatch pending requests */
 static inline void
 uct_nprdma_rma_check(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {

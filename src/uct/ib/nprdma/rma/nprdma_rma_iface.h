@@ -21,8 +21,7 @@ struct uct_nprdma_rma_res;
 
 /* One kind of wait of an endpoint; see nprdma_longest.h */
 typedef struct uct_nprdma_longest {
-    uint64_t   mark;        /* Last operation that had started at the first
-                             * scan */
+    uint64_t   mark;        /* started at the first scan */
     ucs_time_t since;       /* Time of that scan */
     uint8_t    state;       /* uct_nprdma_wait_for_t */
     uint8_t    num_reports; /* Number of log messages */
@@ -49,25 +48,22 @@ typedef struct uct_nprdma_longest_iface {
 typedef struct uct_nprdma_rma_iface {
     union {
         uct_nprdma_net_iface_t    super;
-        uct_nprdma_net_iface_t    net;     /* the base class, named after its
-                                            * floor */
+        uct_nprdma_net_iface_t    net;     /* named after its floor */
     };
     const uct_nprdma_rma_config_t *config;
     uct_nprdma_local_t            local;   /* see nprdma_local.h */
     uct_nprdma_longest_iface_t    longest;
-    struct uct_nprdma_rma_res     *res;    /* see nprdma_rma_types.h; NULL until
-                                            * first needed */
+    /* NULL until first needed */
+    struct uct_nprdma_rma_res     *res;
 } uct_nprdma_rma_iface_t;
 
 typedef struct uct_nprdma_rma_ep {
     union {
         uct_nprdma_net_ep_t       super;
-        uct_nprdma_net_ep_t       net;     /* the base class, named after its
-                                            * floor */
+        uct_nprdma_net_ep_t       net;     /* named after its floor */
     };
-    struct uct_nprdma_rma         *rma;    /* state of svc, see
-                                            * nprdma_rma_types.h; NULL until
-                                            * first needed */
+    /* State of svc; NULL until first needed */
+    struct uct_nprdma_rma         *rma;
     uct_nprdma_longest_ep_t       longest; /* waits of its operations */
 } uct_nprdma_rma_ep_t;
 
@@ -80,16 +76,13 @@ UCS_CLASS_DECLARE(uct_nprdma_rma_iface_t, const uct_nprdma_rma_config_t *,
 UCS_CLASS_DECLARE(uct_nprdma_rma_ep_t, const uct_ep_params_t *);
 
 
-/**
- * @return The memory domain of an interface, with registrations and regions.
- */
+/* With registrations and regions */
 static inline uct_nprdma_mem_md_t *
 uct_nprdma_rma_md(const uct_nprdma_rma_iface_t *iface)
 {
     return ucs_derived_of(iface->net.super.md, uct_nprdma_mem_md_t);
 }
 
-/** @return Name of the device of an interface, for messages. */
 static inline const char *
 uct_nprdma_rma_dev_name(const uct_nprdma_rma_iface_t *iface)
 {

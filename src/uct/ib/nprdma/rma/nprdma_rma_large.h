@@ -5,56 +5,35 @@
 
 #include "nprdma_rma_types.h"
 
-/*
- * Ranges that software copies, by as many requests to the target's service as
+/* Ranges that software copies, by as many requests to the target's service as
  * necessary. They cannot fail for lack of a page, because CPUs access the
  * memory (ARCHITECTURE 3, progress). Any number of ranges may be queued on an
- * endpoint, and other requests may be sent in between.
- */
+ * endpoint, and other requests may be sent in between. */
 
-/** Handle the reply to a request of a range; see nprdma_rma_reply.c. */
+/* See nprdma_rma_reply.c */
 uct_completion_t *
 uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_rma_wait_t *wait, const void *data,
                            ucs_status_t *status);
 
 
-/**
- * Queue a range, and send requests as far as resources allow. The caller owns
- * the range until its function is called.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- * @param [in] large  Range.
- */
+/* Queue a range, and send requests as far as resources allow. The caller owns
+ * the range until its function is called. */
 void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_large_t *large);
 
 
-/**
- * Send requests of queued ranges as long as there are resources.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- *
- * @return Number of requests sent.
- */
+/* Send requests of queued ranges as long as there are resources */
 unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_t *rma);
 
 
-/**
- * Check whether a request of a large operation may take a slot for data. Large
+/* Whether a request of a large operation may take a slot for data. Large
  * operations leave some to small ones, and an endpoint some to others. An
  * endpoint whose small operations have slots may always have one: they may be
- * held, and wait for the large operation. So may one endpoint of the interface.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- *
- * @return Nonzero if it may.
- */
+ * held, and wait for the large operation. So may one endpoint of the
+ * interface. */
 int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
                                   const uct_nprdma_rma_t *rma);
 

@@ -19,17 +19,9 @@
 #define UCT_NPRDMA_RMA_MAX_BEHIND  32u
 
 
-/**
- * Decide whether a message may be sent. Called only if UCT_NPRDMA_EP_BEHIND is
- * set, which this function clears when there is nothing to wait for.
- *
- * @param [in]  iface      Interface.
- * @param [in]  ep         Endpoint with an RMA side.
- * @param [out] follows_p  Number of requests that the message follows; 0: none
- *                         that may be outstanding.
- *
- * @return Nonzero if it may be sent; zero: try again when operations are done.
- */
+/* Whether a message may be sent, behind *follows_p requests. Called only if
+ * UCT_NPRDMA_EP_BEHIND is set, which this function clears when there is nothing
+ * to wait for. Zero: try again when operations are done. */
 int uct_nprdma_rma_admit_message(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_ep_t *ep, uint64_t *follows_p);
 

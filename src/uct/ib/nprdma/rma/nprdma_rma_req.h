@@ -12,8 +12,7 @@
  * operations of nprdma_rma.c consist of them.
  */
 
-/* Maximum number of unacknowledged requests, so that sequence numbers can be
- * compared */
+/* Unacknowledged requests, at most, so that sequence numbers can be compared */
 #define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)
 
 static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
@@ -22,7 +21,7 @@ static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
 }
 
 
-/** uct_nprdma_conn_admit_post() for a request of a connected endpoint. */
+/* uct_nprdma_conn_admit_post() for a request of a connected endpoint */
 static inline int
 uct_nprdma_rma_admit_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 {
@@ -31,11 +30,9 @@ uct_nprdma_rma_admit_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 }
 
 
-/**
- * uct_nprdma_rma_admit_post() for a large operation, on its connection, which
+/* uct_nprdma_rma_admit_post() for a large operation, on its connection, which
  * leaves WRs to small ones. The backlog of a connection that is being made is
- * too short for that.
- */
+ * too short for that. */
 static inline int
 uct_nprdma_rma_admit_large(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                            const uct_nprdma_conn_t *conn)
@@ -47,50 +44,33 @@ uct_nprdma_rma_admit_large(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/** uct_nprdma_conn_admit_redo() for `count` WRs of an endpoint's requests. */
+/* uct_nprdma_conn_admit_redo() for an endpoint's requests */
 int uct_nprdma_rma_admit_redo(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma, int32_t count);
 
 
-/** Slow path of uct_nprdma_rma_get_slot(): few slots are free. */
+/* Slow path of uct_nprdma_rma_get_slot(): few slots are free */
 uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                                 uct_nprdma_rma_t *rma,
                                                 int is_redo);
 
 
-/**
- * Take a slot of a pool that endpoints share.
- *
- * @param [in] iface    Interface.
- * @param [in] rma      RMA side of the endpoint.
- * @param [in] pool     &iface->res->pool or &iface->res->small_pool.
- * @param [in] held     Slots of the pool that the endpoint has.
- * @param [in] is_redo  Nonzero: the endpoint's share does not count.
- *
- * @return The slot; NULL: try again later.
- */
+/* Take a slot of a pool that endpoints share, if the endpoint, which has
+ * `held`, has not its share; or NULL. With is_redo the share does not count. */
 uct_nprdma_slot_t *
 uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo);
 
 
-/** @return Number of slots for data that an endpoint has. */
+/* Slots for data that an endpoint has */
 static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 {
     return rma->num_slots + rma->ep->net.svc.num_slots;
 }
 
 
-/**
- * Take a slot for data. A caller that receives into it counts it in
- * rma->num_slots.
- *
- * @param [in] iface    Interface.
- * @param [in] rma      RMA side of the endpoint.
- * @param [in] is_redo  Nonzero for redo or verification, which have a reserve.
- *
- * @return The slot; NULL: try again later.
- */
+/* Take a slot for data, or NULL. A caller that receives into it counts it in
+ * rma->num_slots. is_redo: for redo or verification, which have a reserve. */
 static inline uct_nprdma_slot_t *
 uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         int is_redo)
@@ -108,15 +88,7 @@ uct_nprdma_rma_get_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/**
- * Fill the header of a request; uct_nprdma_rma_send() sets sn and flags.
- *
- * @param [out] request  Filled, except the payload.
- * @param [in]  type     UCT_NPRDMA_SVC_xx.
- * @param [in]  address  First byte at the target.
- * @param [in]  key      Key of the registration.
- * @param [in]  length   Length in bytes of the accessed memory.
- */
+/* Fill the header of a request; uct_nprdma_rma_send() sets sn and flags */
 static inline void
 uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
                             uint64_t address, uint64_t key, uint32_t length)
@@ -132,20 +104,9 @@ uct_nprdma_rma_fill_request(uct_nprdma_svc_request_t *request, uint8_t type,
 }
 
 
-/**
- * Send a request. uct_nprdma_rma_admit_post() is true.
- *
- * @param [in] iface    Interface.
- * @param [in] rma      RMA side of the endpoint.
- * @param [in] request  Header, in the slot if there is one.
- * @param [in] length   Length of the message in bytes.
- * @param [in] slot     Slot that contains the message; returned to its pool
- *                      after the send, also on error. NULL: sent inline.
- * @param [in] wait     Wait for the reply, or NULL.
- *
- * @return UCS_OK; or UCS_ERR_IO_ERROR: the request was not sent, and progress
- *         fails the connection.
- */
+/* Send a request, in the slot if there is one, else inline.
+ * uct_nprdma_rma_admit_post() is true. The slot returns to its pool after the
+ * send, also on error. After UCS_ERR_IO_ERROR progress fails the connection. */
 ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
@@ -157,31 +118,14 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     ((int32_t)((_sn1) - (_sn2)) _op 0)
 
 
-/**
- * Make sure that a reply acknowledges all requests up to now.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- *
- * @return UCS_OK; UCS_ERR_NO_RESOURCE: try again later; or UCS_ERR_IO_ERROR:
- *         progress fails the connection.
- */
+/* Make sure that a reply acknowledges all requests up to now. After
+ * UCS_ERR_IO_ERROR progress fails the connection. */
 ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma);
 
 
-/**
- * Reserve the resources to send a short request: none if it can be sent inline.
- *
- * @param [in]  iface    Interface.
- * @param [in]  rma      RMA side of the endpoint.
- * @param [in]  length   Length of the message in bytes.
- * @param [in]  is_redo  Nonzero for redo or verification, which have a reserve.
- * @param [out] slot_p   For uct_nprdma_rma_send_small() or
- *                       uct_nprdma_rma_small_slot_put().
- *
- * @return Nonzero on success; zero: try again later.
- */
+/* Reserve the resources to send a short request: none if it can be sent
+ * inline */
 static inline int uct_nprdma_rma_small_slot(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_t *rma,
                                             size_t length, int is_redo,
@@ -203,7 +147,7 @@ static inline void uct_nprdma_rma_small_slot_put(uct_nprdma_slot_t *slot)
     }
 }
 
-/** As uct_nprdma_rma_send(), for a request that is not in the slot yet. */
+/* As uct_nprdma_rma_send(), for a request that is not in the slot yet */
 static inline ucs_status_t
 uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_svc_request_t *request, size_t length,
@@ -217,28 +161,21 @@ uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/**
- * Let progress continue an endpoint that lacked resources.
- *
- * @param [in] res  Resources of the interface.
- * @param [in] rma  RMA side of the endpoint.
- */
+/* Let progress continue an endpoint that lacked resources */
 void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
                           uct_nprdma_rma_t *rma);
 
 
-/** Keep the RMA side of an endpoint during callbacks of the user. */
+/* Keep the RMA side of an endpoint during callbacks of the user */
 static inline void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
 {
     ++rma->busy;
 }
 
-/**
- * Free the RMA side of a destroyed endpoint, when its last user has left it.
- */
+/* The endpoint is destroyed, and the last user of its RMA side has left it */
 void uct_nprdma_rma_free(uct_nprdma_rma_t *rma);
 
-/** Undo uct_nprdma_rma_enter(); the RMA side may be freed. */
+/* The RMA side may be freed */
 static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 {
     if ((--rma->busy == 0) && ucs_unlikely(rma->ep == NULL)) {

@@ -38,8 +38,8 @@ typedef struct uct_nprdma_rma       uct_nprdma_rma_t;
 typedef struct uct_nprdma_rma_res   uct_nprdma_rma_res_t;
 typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 
-/* Maximum number of receives for replies that all connections of an interface
- * have posted; its receive CQ must have room for them */
+/* Receives for replies that all connections of an interface have posted, at
+ * most; its receive CQ must have room for them */
 #define UCT_NPRDMA_RMA_MAX_REPLIES  256
 
 
@@ -47,19 +47,13 @@ typedef struct uct_nprdma_rma_wait  uct_nprdma_rma_wait_t;
 
 typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
 
-/**
- * Called when a range has been copied, or a part of it has failed. The function
- * may reuse the range.
- *
- * @param [in] iface   Interface.
- * @param [in] large   The range.
- * @param [in] status  UCS_OK, or the first error.
- */
+/* A range has been copied, or a part of it has failed with the first error. The
+ * function may reuse the range. */
 typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_large_t *large,
                                             ucs_status_t status);
 
-/* A range; embedded in the caller's object. The caller sets the first nine
+/* A range; embedded in the object of the caller, which sets the first nine
  * fields */
 struct uct_nprdma_rma_large {
     uct_nprdma_rma_large_func_t func;
@@ -68,16 +62,15 @@ struct uct_nprdma_rma_large {
     uint64_t                    key;
     size_t                      length;
     uint8_t                     is_get;
-    uint8_t                     populate;   /* For a get: also populate the
-                                             * pages for reading */
-    uint8_t                     is_small;   /* Of a small operation: goes before
-                                             * those of large ones */
-    uct_nprdma_slot_t           *slot;      /* For a get of one request: the
-                                             * slot that `buffer` is in, if the
-                                             * reply may use it; or NULL */
+    uint8_t                     populate;   /* For a get: for reading, too */
+    /* Of a small operation: goes before those of large ones */
+    uint8_t                     is_small;
+    /* For a get of one request: the slot that `buffer` is in, if the reply may
+     * use it; or NULL */
+    uct_nprdma_slot_t           *slot;
 
-    ucs_queue_elem_t            queue;      /* In rma->larges or rma->smalls
-                                             * until all of it is requested */
+    /* In rma->larges or rma->smalls until all of it is requested */
+    ucs_queue_elem_t            queue;
     size_t                      requested;  /* Bytes that have been requested */
     size_t                      done;       /* Bytes with a reply */
     ucs_status_t                status;     /* First error */
@@ -94,17 +87,16 @@ struct uct_nprdma_rma_large {
 #define UCT_NPRDMA_OP_SMALL_OPS     16u
 #define UCT_NPRDMA_OP_SMALL_SLICES  4u
 
-/* Maximum number of slices in progress per interface, and of gets that begin as
- * a single READ */
+/* Slices in progress per interface, at most, and gets that begin as a single
+ * READ */
 #define UCT_NPRDMA_OP_MAX_SLICES  64
 #define UCT_NPRDMA_OP_MAX_READS   32
 
 /* Maximum number of buffers of a zero-copy operation */
 #define UCT_NPRDMA_OP_MAX_IOV     4
 
-/* Maximum number of remote pages of a slice: one that begins within a page has
- * the rest of that page and whole pages. In local memory it may touch one page
- * more. */
+/* Remote pages of a slice, at most: one that begins within a page has the rest
+ * of that page and whole pages. In local memory it may touch one page more. */
 #define UCT_NPRDMA_OP_SLICE_PAGES(_slice) \
     (((_slice) / NPRDMA_PAGE_SIZE) + 1)
 #define UCT_NPRDMA_OP_MAX_PAGES \
@@ -118,12 +110,12 @@ typedef struct uct_nprdma_op_slice uct_nprdma_op_slice_t;
 typedef struct uct_nprdma_op_piece {
     char           *buffer;
     size_t         length;
-    nprdma_range_t *range;      /* Live registration; NULL: a slot, which is
-                                 * pinned, or on-demand paging */
+    /* Live registration; NULL: a slot, which is pinned, or on-demand paging */
+    nprdma_range_t *range;
     uint32_t       lkey;        /* Unless is_on_demand */
     int            is_on_demand; /* Each slice has its own lkey */
-    int            is_own;      /* range points to own, which was made for the
-                                 * operation */
+    /* range points to own, which was made for the operation */
+    int            is_own;
     nprdma_range_t own;
 } uct_nprdma_op_piece_t;
 
@@ -141,28 +133,25 @@ struct uct_nprdma_op {
     struct uct_nprdma_rma   *rma;
     uct_completion_t        *comp;
     ucs_status_t            status;     /* First error */
-    uint8_t                 is_request; /* A held request to the target's
-                                         * software: see nprdma_held.h */
+    /* A held request to the target's software: see nprdma_held.h */
+    uint8_t                 is_request;
     uint8_t                 is_get;
     uint8_t                 is_large;   /* Leaves the reserves to small ones */
     uint8_t                 by_nic;     /* Else software copies all of it */
-    uint8_t                 has_prefetch; /* The target has been asked to
-                                           * populate the rest */
-    uint8_t                 is_single_read; /* A single READ without a slice,
-                                             * although it counts as one */
+    /* The target has been asked to populate the rest */
+    uint8_t                 has_prefetch;
+    /* A single READ without a slice, although it counts as one */
+    uint8_t                 is_single_read;
     uct_nprdma_comp_t       wr;         /* Of the READ, if is_single_read */
-    uct_nprdma_slot_t       *slot;      /* Small get: destination of the data.
-                                         * Held put: the message */
-    uct_unpack_callback_t   unpack_cb;  /* Small get: takes the data; NULL: it
-                                         * is copied to arg */
-    void                    *arg;       /* Atomic: destination of the old
-                                         * value */
+    /* Small get: destination of the data. Held put: the message */
+    uct_nprdma_slot_t       *slot;
+    /* Small get: takes the data; NULL: it is copied to arg */
+    uct_unpack_callback_t   unpack_cb;
+    void                    *arg;       /* Atomic: for the old value */
     size_t                  slot_length;
-    uint64_t                address;    /* Remote: first byte that is in no
-                                         * slice yet */
+    uint64_t                address;    /* Remote, in no slice yet */
     size_t                  length;     /* Bytes that are in no slice yet */
-    uct_nprdma_rkey_t       rkey;       /* A copy: the user may release the
-                                         * key */
+    uct_nprdma_rkey_t       rkey;       /* The user may release the key */
     unsigned                num_slices;
     unsigned                num_pieces;
     ucs_list_link_t         slices;
@@ -170,8 +159,7 @@ struct uct_nprdma_op {
         ucs_list_link_t     unsliced;   /* Small: in op_ep.unsliced */
         uct_nprdma_sched_op_t sched;    /* Large: in op_ep.sched */
     };
-    unsigned                piece;      /* Buffer of the first byte that is in
-                                         * no slice yet */
+    unsigned                piece;      /* Buffer of that byte */
     size_t                  offset;     /* Offset of that byte in the buffer */
     uct_nprdma_held_message_t message;  /* Of a held request */
     uct_nprdma_op_piece_t   pieces[UCT_NPRDMA_OP_MAX_IOV];
@@ -205,8 +193,8 @@ struct uct_nprdma_op_slice {
     ucs_queue_elem_t        queue;      /* Free, or in op_ep.todo[is_large] */
     ucs_list_link_t         list;       /* In op->slices */
     uct_nprdma_op_t         *op;
-    uct_nprdma_conn_t       *conn;      /* Of all its READs and WRITEs: states
-                                         * are READ behind the data */
+    /* Of all its READs and WRITEs: states are READ behind the data */
+    uct_nprdma_conn_t       *conn;
     uint8_t                 kind;       /* uct_nprdma_op_slice_kind_t */
     uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 verifier;   /* uct_nprdma_op_verifier_t */
@@ -220,8 +208,7 @@ struct uct_nprdma_op_slice {
     uint32_t                length;
     uint32_t                populated;  /* Bytes populated in this try */
     uct_nprdma_op_piece_t   *piece;
-    uct_nprdma_slot_t       *slot;      /* Its own, for the states that are
-                                         * read */
+    uct_nprdma_slot_t       *slot;      /* For the states that are read */
     ucs_time_t              start;      /* Of an assist */
     uct_nprdma_rma_large_t  large;      /* For a copy by software */
     uint32_t                local[UCT_NPRDMA_OP_MAX_PAGES];
@@ -241,8 +228,8 @@ typedef enum uct_nprdma_op_slice_kind {
 typedef struct uct_nprdma_op_slices {
     uct_nprdma_bounce_t      pool;      /* Slots for page states */
     ucs_queue_head_t         free;
-    unsigned                 num_free;  /* Without those that count for gets
-                                         * without a slice */
+    /* Without those that count for gets without a slice */
+    unsigned                 num_free;
     unsigned                 num_large; /* Of large operations */
 } uct_nprdma_op_slices_t;
 
@@ -252,8 +239,7 @@ typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
     size_t                   prio_max;
     size_t                   scan_max;
-    size_t                   single_read_max; /* Longest get that may be a
-                                               * single READ */
+    size_t                   single_read_max; /* Longest of a single READ */
     unsigned                 max_tries;
     struct ibv_send_wr       read_wr;   /* Template of READs without slice */
     struct ibv_sge           read_sge;  /* The element of read_wr */
@@ -276,11 +262,11 @@ typedef struct uct_nprdma_op_ep {
     /* Indexed by op->is_large */
     unsigned         num_ops[2];
     unsigned         num_slices[UCT_NPRDMA_OP_SLICE_LAST][2];
-    ucs_queue_head_t todo[2];   /* Slices that lack resources for their next
-                                 * step */
+    /* Slices that lack resources for their next step */
+    ucs_queue_head_t todo[2];
 
-    ucs_list_link_t  unsliced;  /* Small operations with bytes that are in no
-                                 * slice */
+    /* Small operations with bytes that are in no slice */
+    ucs_list_link_t  unsliced;
     uct_nprdma_sched_ep_t sched; /* Large ones */
     ucs_list_link_t  unacked;   /* Held until requests are executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
@@ -300,15 +286,9 @@ typedef struct uct_nprdma_bulk {
 
 typedef struct uct_nprdma_rma_flush uct_nprdma_rma_flush_t;
 
-/**
- * Called when everything that was posted before a flush is done.
- *
- * @param [in] iface   Interface.
- * @param [in] ep      Endpoint.
- * @param [in] flush   The flush.
- * @param [in] status  UCS_OK, or the first error of a request without a
- *                     completion, or the reason why the connection failed.
- */
+/* Everything that was posted before a flush is done. The status may be the
+ * first error of a request without a completion, or the reason why the
+ * connection failed. */
 typedef void (*uct_nprdma_rma_flush_func_t)(uct_nprdma_rma_iface_t *iface,
                                             uct_nprdma_rma_ep_t *ep,
                                             uct_nprdma_rma_flush_t *flush,
@@ -322,13 +302,8 @@ struct uct_nprdma_rma_flush {
     uint64_t                    op;   /* Last operation that it waits for */
 };
 
-/**
- * Called when all operations of a failed endpoint are complete, and the NIC no
- * longer accesses memory of the user.
- *
- * @param [in] iface  Interface.
- * @param [in] ep     Endpoint.
- */
+/* All operations of a failed endpoint are complete, and the NIC no longer
+ * accesses memory of the user */
 typedef void (*uct_nprdma_rma_failed_func_t)(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_rma_ep_t *ep);
 
@@ -339,8 +314,8 @@ typedef struct uct_nprdma_rma_watch {
     unsigned    num_polls; /* Calls of progress with replies awaited */
     ucs_time_t  next;      /* Time of the next probes */
     ucs_time_t  interval;  /* Time between probes */
-    int         timer_id;  /* Used with the async context blocked; -1: does not
-                            * run */
+    /* Used with the async context blocked; -1: does not run */
+    int         timer_id;
     atomic_uint is_due;    /* Probes are due; set while the user sleeps */
 } uct_nprdma_rma_watch_t;
 
@@ -355,8 +330,8 @@ typedef struct uct_nprdma_rma_watch {
 #define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
 #define UCT_NPRDMA_RMA_REDO_SLOTS        2u
 
-/* Maximum number of spares: receives that are posted before they are needed, in
- * addition to those of awaited replies. See nprdma_rma_wait.h */
+/* Spares, at most: receives that are posted before they are needed, in addition
+ * to those of awaited replies. See nprdma_rma_wait.h. */
 #define UCT_NPRDMA_RMA_MAX_SPARES        32u
 #define UCT_NPRDMA_RMA_NUM_WAITS \
     (UCT_NPRDMA_RMA_MAX_REPLIES + UCT_NPRDMA_RMA_MAX_SPARES)
@@ -377,13 +352,13 @@ typedef enum uct_nprdma_rma_kind {
     UCT_NPRDMA_RMA_KIND_LAST
 } uct_nprdma_rma_kind_t;
 
-/** @return Nonzero if the request belongs to an operation of ops.order. */
+/* The request belongs to an operation of ops.order */
 static inline int uct_nprdma_rma_kind_is_ordered(uct_nprdma_rma_kind_t kind)
 {
     return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_COPY);
 }
 
-/** @return Nonzero if the slice reports a failure of the request. */
+/* The slice reports a failure of the request */
 static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
 {
     return (kind == UCT_NPRDMA_RMA_POPULATE) || (kind == UCT_NPRDMA_RMA_COPY);
@@ -392,22 +367,20 @@ static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
 
 /* An awaited reply of a request, or a spare. Its receive is posted */
 struct uct_nprdma_rma_wait {
-    ucs_queue_elem_t            queue;  /* In rma->waits or res->free_waits; a
-                                         * spare is in no list */
+    /* In rma->waits or res->free_waits; a spare is in no list */
+    ucs_queue_elem_t            queue;
     uct_nprdma_rma_t            *rma;
     uct_nprdma_slot_t           *slot;  /* Destination of the reply */
     uint32_t                    index;
     uint32_t                    sn;
-    uint32_t                    length; /* Payload of a successful reply,
-                                         * bytes */
+    uint32_t                    length; /* Of a successful reply */
     uint8_t                     kind;   /* uct_nprdma_rma_kind_t */
     uint8_t                     type;   /* Type of the request */
     uint8_t                     is_large; /* In rma->num_large_slots */
     uint8_t                     is_borrowed; /* The slot is the operation's */
     uint32_t                    size;   /* Bytes that it accesses */
     uint64_t                    address;
-    ucs_status_t                failed; /* Status of an earlier request without
-                                         * reply */
+    ucs_status_t                failed; /* Of an earlier one without reply */
     uct_completion_t            *comp;
     union {
         struct {
@@ -431,8 +404,8 @@ struct uct_nprdma_rma_wait {
 
 typedef struct uct_nprdma_rma_recent {
     uint32_t                sn;
-    uint32_t                length : 31; /* 0: no access, or its operation is in
-                                          * ops.order */
+    /* 0: no access, or its operation is in ops.order */
+    uint32_t                length : 31;
     uint32_t                is_read : 1;
     uint64_t                address;
 } uct_nprdma_rma_recent_t;
@@ -449,55 +422,46 @@ typedef struct uct_nprdma_rma_drain {
 struct uct_nprdma_rma {
     uct_nprdma_rma_ep_t         *ep;
     uint32_t                sn;         /* Of the last request that was sent */
-    uint32_t                done_sn;    /* All requests up to this one are
-                                         * executed */
+    uint32_t                done_sn;    /* Executed, with all before */
     uint32_t                reply_sn;   /* Last request with a reply */
     uint32_t                fence_sn;
-    uint64_t                count;      /* Requests that were sent; sn is its
-                                         * lower half */
+    uint64_t                count;      /* Requests sent; sn: lower half */
     uint64_t                write_count; /* count at the last STORE or ATOMIC */
-    uint32_t                behind_flag; /* UCT_NPRDMA_EP_BEHIND if messages
-                                          * wait for earlier puts, else 0 */
-    uint32_t                behind_sn;  /* Request that is acknowledged before
-                                         * num_behind begins anew */
-    unsigned                num_behind; /* Messages behind requests since
-                                         * behind_sn */
+    /* UCT_NPRDMA_EP_BEHIND if messages wait for earlier puts, else 0 */
+    uint32_t                behind_flag;
+    /* Request that is acknowledged before num_behind begins anew */
+    uint32_t                behind_sn;
+    unsigned                num_behind; /* Messages since behind_sn */
     uint64_t                fence_op;   /* Last operation before the fence */
-    uct_nprdma_area_t       area;       /* Of requests since all were executed;
-                                         * valid while some are not */
-    uct_nprdma_rma_wait_t   *spare;     /* Posted for the next reply; may be
-                                         * NULL */
-    uint32_t                num_alone;  /* Single stores since the last reply
-                                         * that was too large for a spare */
+    /* Of requests since all were executed; valid while some are not */
+    uct_nprdma_area_t       area;
+    uct_nprdma_rma_wait_t   *spare;     /* For the next reply, or NULL */
+    /* Single stores since the last reply that was too large for a spare */
+    uint32_t                num_alone;
     uint32_t                num_waits;  /* Awaited replies, without the spare */
     uint32_t                num_large;  /* Those of ranges of larges */
     uint32_t                num_small;  /* Those of ranges of smalls */
     uint32_t                num_slots;  /* Slots for received data */
-    uint32_t                num_large_slots; /* Slots for data that requests of
-                                              * large operations have; not in
-                                              * num_slots */
+    /* Slots for data that requests of large operations have; not in
+     * num_slots */
+    uint32_t                num_large_slots;
     int                     is_fenced;
-    int                     needs_ack;  /* The fence still has to ask the
-                                         * target */
-    int                     held_needs_ack; /* Held operations still have to ask
-                                             * the target */
+    int                     needs_ack;  /* The fence has to ask */
+    int                     held_needs_ack; /* Held operations have to ask */
     int                     is_stalled; /* In res->stalled */
-    int                     is_reported; /* A failed operation has been logged
-                                          * as an error */
+    int                     is_reported; /* An error was logged */
     int                     busy;       /* Nesting of uct_nprdma_rma_enter() */
     ucs_status_t            status;     /* Failure of the connection */
-    ucs_status_t            error;      /* Of a request without completion; a
-                                         * flush reports it */
+    /* Of a request without completion; a flush reports it */
+    ucs_status_t            error;
     ucs_queue_head_t        waits;      /* In the order of their replies */
     ucs_queue_head_t        flushes;
-    ucs_queue_head_t        larges;     /* Ranges that are not completely
-                                         * requested */
+    ucs_queue_head_t        larges;     /* Not completely requested */
     ucs_queue_head_t        smalls;     /* Those of small operations */
     uct_nprdma_op_ep_t      ops;
-    uct_nprdma_bulk_t       bulk;       /* When to make the connection for
-                                         * slices of large operations */
-    uct_nprdma_rma_drain_t  drains[2];  /* Called behind the last WR of svc and
-                                         * of bulk after a failure */
+    uct_nprdma_bulk_t       bulk;       /* For slices of large operations */
+    /* Called behind the last WR of svc and of bulk after a failure */
+    uct_nprdma_rma_drain_t  drains[2];
     unsigned                num_drains; /* Those that are outstanding */
     uct_nprdma_rma_failed_func_t failed; /* Called after the last of them */
     ucs_list_link_t         stalled;

@@ -21,75 +21,40 @@
  * not keep the process from sleeping, and causes no probes of the peer.
  */
 
-/**
- * Take a wait with a posted receive for a reply. The caller must send the
- * request next.
- *
- * @param [in] iface    Interface.
- * @param [in] rma      RMA side of the endpoint.
- * @param [in] length   Payload of a successful reply, in bytes.
- * @param [in] kind     Kind of the reply.
- * @param [in] is_redo  Nonzero for redo or verification, which have a reserve.
- * @param [in] slot     The caller's slot for data, into which the reply is
- *                      received, so that no other one is needed. The caller
- *                      keeps it, until the wait is freed at least. Or NULL.
- *
- * @return The wait, in which the caller sets the fields of its kind; NULL: try
- *         again later.
- */
+/* Take a wait with a posted receive for a reply, or NULL. The caller sets the
+ * fields of its kind, and must send the request next. `slot` is the caller's
+ * slot for data, into which the reply is received, and which the caller keeps
+ * until the wait is freed at least; or NULL. */
 uct_nprdma_rma_wait_t *
 uct_nprdma_rma_wait_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uint32_t length, uct_nprdma_rma_kind_t kind,
                         int is_redo, uct_nprdma_slot_t *slot);
 
 
-/**
- * @param [in] length  Payload of a successful reply, in bytes.
- *
- * @return Nonzero if the reply needs no slot for data.
- */
+/* A reply with this payload needs no slot for data */
 int uct_nprdma_rma_is_small(uint32_t length);
 
 
-/**
- * The request is one of a large operation, and has a slot for data: for its
+/* The request is one of a large operation, and has a slot for data: for its
  * reply or its message. The slot counts in rma->num_large_slots while the reply
- * is awaited. See uct_nprdma_rma_large_may_take().
- *
- * @param [in] res   Resources of the interface.
- * @param [in] wait  Result of uct_nprdma_rma_wait_add(), with its own slot.
- */
+ * is awaited. See uct_nprdma_rma_large_may_take(). */
 void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
                                    uct_nprdma_rma_wait_t *wait);
 
 
-/**
- * Free a wait that is not in rma->waits any more.
- *
- * @param [in] res   Resources of the interface.
- * @param [in] wait  Wait; its slot is freed with it, unless it is the caller's.
- */
+/* The wait is not in rma->waits any more. Its slot is freed with it, unless it
+ * is the caller's. */
 void uct_nprdma_rma_wait_free(uct_nprdma_rma_res_t *res,
                               uct_nprdma_rma_wait_t *wait);
 
 
-/**
- * A single store has been sent: post a spare if more of them are likely, and if
- * one is available.
- *
- * @param [in] iface  Interface.
- * @param [in] rma    RMA side of the endpoint.
- */
+/* A single store has been sent: post a spare if more of them are likely, and if
+ * one is available */
 void uct_nprdma_rma_spare_post(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_t *rma);
 
 
-/**
- * Free the spare, if there is one. The queue pair receives no more.
- *
- * @param [in] res  Resources of the interface.
- * @param [in] rma  RMA side of the endpoint.
- */
+/* The queue pair receives no more */
 void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
                                uct_nprdma_rma_t *rma);
 

@@ -13,52 +13,29 @@
  * wakes a user that sleeps instead of calling progress.
  */
 
-/**
- * Initialize the watch of an interface.
- *
- * @param [in]  iface  Interface.
- * @param [out] watch  Filled.
- */
 void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch);
 
-/**
- * Stop the timer, if it runs, before the interface and its wire-up are
- * destroyed. The async context is not blocked.
- *
- * @param [in] iface  Interface.
- */
+/* Stop the timer before the interface and its wire-up are destroyed. The async
+ * context is not blocked. */
 void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 
 
-/**
- * @param [in] iface  Interface whose `res` is there.
- *
- * @return Nonzero if a peer owes a reply.
- */
+/* Whether a peer owes a reply; `res` is there */
 static inline int
 uct_nprdma_rma_watch_is_needed(const uct_nprdma_rma_iface_t *iface)
 {
     return iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES;
 }
 
-/**
- * Part of progress while a peer owes a reply: most calls only increment a
- * counter.
- *
- * @param [in] iface  Interface.
- * @param [in] watch  Watch of the interface.
- */
+/* Part of progress while a peer owes a reply: most calls only increment a
+ * counter */
 void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_watch_t *watch);
 
 
-/**
- * The user is about to sleep. If a peer owes a reply, start a timer that wakes
- * the user for the next probes.
- *
- * @param [in] iface  Interface.
- */
+/* The user is about to sleep. If a peer owes a reply, start a timer that wakes
+ * the user for the next probes. */
 void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
 
 #endif

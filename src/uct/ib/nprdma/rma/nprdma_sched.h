@@ -63,8 +63,9 @@
 /* Numbers of urgent operations so far */
 typedef struct uct_nprdma_sched_urgent {
     uint64_t messages; /* May belong to large ones */
-    uint64_t ends;     /* Small ones of this side: one for each large one may be
-                        * an end of the same buffer */
+    /* Small ones of this side: one for each large one may be an end of the same
+     * buffer */
+    uint64_t ends;
     uint64_t others;   /* Do not */
 } uct_nprdma_sched_urgent_t;
 
@@ -102,56 +103,44 @@ typedef struct uct_nprdma_sched {
     size_t          in_flight;  /* Bytes */
     size_t          budget;     /* Bytes left in this call of progress */
     uct_nprdma_sched_urgent_t urgent; /* At the last call that had them */
-    unsigned        expected;   /* As many more messages belong to large
-                                 * ones */
+    /* As many more messages belong to large ones */
+    unsigned        expected;
     unsigned        expected_ends; /* As many more do, too */
     unsigned        busy;       /* Short slices left */
     unsigned        num_busy;   /* Those that follow an urgent operation */
-    unsigned        quiet;      /* Long slices since the last short one, up to
-                                 * UCT_NPRDMA_SCHED_QUIET */
+    /* Long slices since the last short one, up to UCT_NPRDMA_SCHED_QUIET */
+    unsigned        quiet;
     uint64_t        num_skips;  /* Times that an operation passed the oldest */
-    uint64_t        num_full;   /* Times that the quota stopped an endpoint or
-                                 * the interface */
+    /* Times that the quota stopped an endpoint or the interface */
+    uint64_t        num_full;
 } uct_nprdma_sched_t;
 
 
-/**
- * Set up the scheduler of an interface; needs no cleanup.
- *
- * @param [out] sched       Filled.
- * @param [in]  slice       Bytes of a slice, at least 1.
- * @param [in]  busy_slice  The same while something urgent goes on; slice if it
- *                          is more than that.
- * @param [in]  longest     Bytes of the longest slice, with all that the caller
- *                          adds to it; at least slice.
- * @param [in]  quota       Bytes, at least 1, or UCT_NPRDMA_SCHED_AUTO or
- *                          UCT_NPRDMA_SCHED_NO_QUOTA.
- */
+/* Set up the scheduler of an interface; needs no cleanup. Bytes: of a slice, of
+ * one while something urgent goes on, of the longest with all that the caller
+ * adds to it, and the quota, which may be UCT_NPRDMA_SCHED_AUTO or
+ * UCT_NPRDMA_SCHED_NO_QUOTA. */
 void uct_nprdma_sched_init(uct_nprdma_sched_t *sched, size_t slice,
                            size_t busy_slice, size_t longest, size_t quota);
 
-/**
- * Set up an endpoint without operations; needs no cleanup once it has none
- * again, and nothing in flight.
- *
- * @param [out] ep  Filled.
- */
+/* Needs no cleanup once the endpoint has no operations again, and nothing in
+ * flight */
 void uct_nprdma_sched_ep_init(uct_nprdma_sched_ep_t *ep);
 
 
-/** @return Nonzero if an endpoint may have something to post. */
+/* Whether an endpoint may have something to post */
 static inline int uct_nprdma_sched_has_work(const uct_nprdma_sched_t *sched)
 {
     return sched->ready.next != &sched->ready;
 }
 
-/** @return Bytes of the next slice. */
+/* Bytes of the next slice */
 static inline size_t uct_nprdma_sched_slice(const uct_nprdma_sched_t *sched)
 {
     return (sched->busy > 0) ? sched->busy_slice : sched->slice;
 }
 
-/** @return The quota in bytes, with slices as they are now. */
+/* Bytes, with slices as they are now */
 static inline size_t uct_nprdma_sched_quota(const uct_nprdma_sched_t *sched)
 {
     return (sched->quota == UCT_NPRDMA_SCHED_AUTO) ?
@@ -160,105 +149,56 @@ static inline size_t uct_nprdma_sched_quota(const uct_nprdma_sched_t *sched)
 }
 
 
-/**
- * Begin a call of progress: it may post as much as the quota.
- *
- * @param [in] sched   Scheduler.
- * @param [in] urgent  Numbers of urgent operations so far.
- */
+/* Begin a call of progress: it may post as much as the quota. `urgent` counts
+ * urgent operations so far. */
 void uct_nprdma_sched_begin(uct_nprdma_sched_t *sched,
                             uct_nprdma_sched_urgent_t urgent);
 
 
-/**
- * Add an operation, the youngest of its endpoint.
- *
- * @param [in] sched   Scheduler.
- * @param [in] ep      Endpoint.
- * @param [in] op      Operation; the lists refer to it until all of it is
- *                     posted, or it is removed.
- * @param [in] length  Its bytes, at least 1.
- * @param [in] urgent  Numbers of urgent operations so far. Those before the
- *                     first large operation do not make its slices short.
- * @param [in] own     Number of messages that may belong to it.
- */
+/* Add an operation, the youngest of its endpoint, to which `own` messages may
+ * belong. Urgent operations before the first large one do not make its slices
+ * short. */
 void uct_nprdma_sched_add(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
                           uct_nprdma_sched_op_t *op, size_t length,
                           uct_nprdma_sched_urgent_t urgent, unsigned own);
 
-/**
- * Remove an operation of which no more is to be posted.
- *
- * @param [in] sched  Scheduler.
- * @param [in] ep     Its endpoint.
- * @param [in] op     Operation.
- */
+/* Remove an operation of which no more is to be posted */
 void uct_nprdma_sched_remove(uct_nprdma_sched_t *sched,
                              uct_nprdma_sched_ep_t *ep,
                              uct_nprdma_sched_op_t *op);
 
 
-/**
- * Find the operation that posts the next slice, of uct_nprdma_sched_slice()
- * bytes. The caller posts and calls uct_nprdma_sched_posted(), or it calls
- * uct_nprdma_sched_block(), or it stops asking for now.
- *
- * @param [in]  sched  Scheduler.
- * @param [out] ep_p   Endpoint of the operation.
- *
- * @return The operation; NULL: nothing may be posted now.
- */
+/* Find the operation that posts the next slice, of uct_nprdma_sched_slice()
+ * bytes; NULL: nothing may be posted now. The caller posts and calls
+ * uct_nprdma_sched_posted(), or it calls uct_nprdma_sched_block(), or it stops
+ * asking for now. */
 uct_nprdma_sched_op_t *uct_nprdma_sched_next(uct_nprdma_sched_t *sched,
                                              uct_nprdma_sched_ep_t **ep_p);
 
-/**
- * A slice of the operation of uct_nprdma_sched_next() is posted.
- *
- * @param [in] sched    Scheduler.
- * @param [in] ep       Endpoint.
- * @param [in] op       Operation.
- * @param [in] length   Bytes of the slice, at most `longest`.
- * @param [in] is_last  Nonzero: all of the operation is posted now, and it is
- *                      removed.
- */
+/* A slice of the operation of uct_nprdma_sched_next() is posted; with the last
+ * one it is removed */
 void uct_nprdma_sched_posted(uct_nprdma_sched_t *sched,
                              uct_nprdma_sched_ep_t *ep,
                              uct_nprdma_sched_op_t *op, size_t length,
                              int is_last);
 
-/**
- * The NIC has a slice again that had left it, for its next try. It is not
- * refused: what has begun ends.
- *
- * @param [in] sched   Scheduler.
- * @param [in] ep      Endpoint.
- * @param [in] length  Bytes of the slice.
- */
+/* The NIC has a slice again that had left it, for its next try. It is not
+ * refused: what has begun ends. */
 void uct_nprdma_sched_again(uct_nprdma_sched_t *sched,
                             uct_nprdma_sched_ep_t *ep, size_t length);
 
-/**
- * The NIC no longer has a slice: it has ended in whatever way, or waits for the
- * target's software, which may take any time.
- *
- * @param [in] sched   Scheduler.
- * @param [in] ep      Endpoint.
- * @param [in] length  Bytes of the slice.
- */
+/* The NIC no longer has a slice: it has ended in whatever way, or waits for the
+ * target's software, which may take any time */
 void uct_nprdma_sched_done(uct_nprdma_sched_t *sched, uct_nprdma_sched_ep_t *ep,
                            size_t length);
 
 
-/**
- * An endpoint lacks a resource of its own. It loses its place, not its deficit.
- *
- * @param [in] sched  Scheduler.
- * @param [in] ep     Endpoint.
- */
+/* An endpoint lacks a resource of its own. It loses its place, not its
+ * deficit. */
 void uct_nprdma_sched_block(uct_nprdma_sched_t *sched,
                             uct_nprdma_sched_ep_t *ep);
 
-/** The resource may be back; harmless if the endpoint is not blocked. */
+/* The resource may be back; harmless if the endpoint is not blocked */
 void uct_nprdma_sched_unblock(uct_nprdma_sched_t *sched,
                               uct_nprdma_sched_ep_t *ep);
 

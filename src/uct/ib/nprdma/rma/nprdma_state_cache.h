@@ -30,47 +30,26 @@ typedef struct uct_nprdma_peer_region {
 } uct_nprdma_peer_region_t;
 
 
-/**
- * Create a cache.
- *
- * @param [in] size  Bytes for states, rounded to a power of two of blocks; 0: a
- *                   cache that stores nothing.
- *
- * @return The cache, to be destroyed with uct_nprdma_state_cache_destroy(), or
- *         NULL without memory.
- */
+/* The size is rounded to a power of two of blocks; 0: a cache that stores
+ * nothing. NULL without memory. */
 uct_nprdma_state_cache_t *uct_nprdma_state_cache_create(size_t size);
 
 
 void uct_nprdma_state_cache_destroy(uct_nprdma_state_cache_t *cache);
 
 
-/**
- * Copy the states of pages, if all are known and have the bits. A page that was
- * last seen absent is read again, because it may be present now. So are pages
- * of a block that has changed recently, for example memory that is mapped anew
- * for each message. To READ the states first costs less than to move data that
- * is then void.
- *
- * @param [in]  cache   Cache.
- * @param [in]  region  Region of the peer.
- * @param [in]  page    Number of the first page in the region.
- * @param [in]  count   Number of pages.
- * @param [in]  bits    NPRDMA_PAGE_xx that each page must have, not 0.
- * @param [out] states  count words; incomplete if the result is 0.
- *
- * @return Nonzero if all are known and have the bits.
- */
+/* Copy the states of pages, if all are known and have the bits NPRDMA_PAGE_xx.
+ * A page that was last seen absent is read again, because it may be present
+ * now. So are pages of a block that has changed recently, for example memory
+ * that is mapped anew for each message. To READ the states first costs less
+ * than to move data that is then void. */
 int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
                                   const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count, uint32_t bits,
                                   uint32_t *states);
 
 
-/**
- * Store the states of pages that have just been read, in place of older ones.
- * Arguments as for uct_nprdma_state_cache_lookup().
- */
+/* Store the states of pages that have just been read */
 void uct_nprdma_state_cache_store(uct_nprdma_state_cache_t *cache,
                                   const uct_nprdma_peer_region_t *region,
                                   uint64_t page, size_t count,

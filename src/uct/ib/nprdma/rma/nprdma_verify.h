@@ -16,36 +16,21 @@
  */
 
 
-/**
+/*
  * Search data that the NIC has read for the signature, and count the lines that
  * an absent page could have produced. A line is tested at its first aligned
  * 8-byte word that is wholly inside of the data; a line without one is tested
- * byte by byte. The alignment is that of the remote address; @a data may have
+ * byte by byte. The alignment is that of the remote address; the data may have
  * any.
  *
  * Data that a CPU has copied must not be scanned: it never comes from the
  * signature page, but it may contain the value.
- *
- * @param [in] data       Data as it arrived.
- * @param [in] address    Remote address of its first byte.
- * @param [in] length     Length in bytes; may be 0.
- * @param [in] signature  Signature of the target.
- *
- * @return Number of suspect lines; 0: all lines are real.
  */
 size_t uct_nprdma_verify_scan(const void *data, uint64_t address, size_t length,
                               uint64_t signature);
 
 
-/**
- * Check whether all pages are usable.
- *
- * @param [in] states  States of pages.
- * @param [in] count   Number of pages.
- * @param [in] bits    NPRDMA_PAGE_xx that each page must have.
- *
- * @return Nonzero if all have them.
- */
+/* Whether all pages have the bits NPRDMA_PAGE_xx */
 static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
                                            uint32_t bits)
 {
@@ -59,19 +44,11 @@ static inline int uct_nprdma_verify_usable(const uint32_t *states, size_t count,
 }
 
 
-/**
- * Check whether no page was absent between two reads of the states. Counts
- * never decrease, so an equal state has not changed in between.
- *
- * @param [in] before  The operation's own copy of the states, from before it
- *                     was posted. Never memory that other operations update
- *                     meanwhile.
- * @param [in] after   States read after the operation had accessed the pages.
- * @param [in] count   Number of pages.
- * @param [in] bits    NPRDMA_PAGE_xx that each page must have.
- *
- * @return Nonzero if all states are equal and have the bits.
- */
+/* Whether no page was absent between two reads of the states. Counts never
+ * decrease, so an equal state has not changed in between. `before` is the
+ * operation's own copy from before it was posted, never memory that other
+ * operations update meanwhile; `after` was read after the operation had
+ * accessed the pages. */
 static inline int
 uct_nprdma_verify_states(const uint32_t *before, const uint32_t *after,
                          size_t count, uint32_t bits)
@@ -87,13 +64,8 @@ uct_nprdma_verify_states(const uint32_t *before, const uint32_t *after,
 }
 
 
-/**
- * Check whether uct_nprdma_verify_scan() would find a suspect line. Fast if
- * that is one comparison: for an aligned word and the bytes behind it in its
- * line. Arguments as there.
- *
- * @return Nonzero if a line is suspect.
- */
+/* Whether uct_nprdma_verify_scan() would find a suspect line. Fast if that is
+ * one comparison: for an aligned word and the bytes behind it in its line. */
 static inline int uct_nprdma_verify_is_suspect(const void *data,
                                                uint64_t address, size_t length,
                                                uint64_t signature)
@@ -110,7 +82,7 @@ static inline int uct_nprdma_verify_is_suspect(const void *data,
 }
 
 
-/** @return Bytes from an address to the next line; 0 at the start of a line. */
+/* Bytes from an address to the next line; 0 at the start of a line */
 static inline size_t uct_nprdma_verify_head(uint64_t address)
 {
     return -address & (NPRDMA_LINE_SIZE - 1);

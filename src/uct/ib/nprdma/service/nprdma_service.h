@@ -27,47 +27,21 @@
  * the user or accesses an endpoint.
  */
 
-/**
- * Create the service of an MD. Nothing is pinned and no thread is started
- * before the first connection.
- *
- * @param [in]  md           MD; its memory is served.
- * @param [in]  num_slots    Maximum number of receives.
- * @param [in]  num_threads  Maximum number of threads of the pager.
- * @param [out] service_p    The service, to be destroyed with
- *                           uct_nprdma_service_destroy().
- *
- * @return UCS_OK. UCS_ERR_NO_MEMORY or UCS_ERR_IO_ERROR with a logged reason.
- */
+/* Create the service of an MD, with this many receives and threads of its pager
+ * at most. Nothing is pinned and no thread is started before the first
+ * connection. */
 ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
                                        unsigned num_slots, unsigned num_threads,
                                        uct_nprdma_service_t **service_p);
 
 
-/**
- * Stop the thread and free the service and all its connections.
- *
- * @param [in] service  Service; not valid afterwards.
- */
+/* Stop the thread and free the service and all its connections */
 void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
-/**
- * Create the responder's side of a connection, ready to receive. Safe in any
- * thread.
- *
- * @param [in]  service    Service.
- * @param [in]  port_num   Port of the queue pair.
- * @param [in]  peer       Address of the requester's queue pair.
- * @param [in]  local_psn  PSN that the REP will carry.
- * @param [in]  executed   Counts its requests; NULL: no messages follow
- *                         requests.
- * @param [out] conn_p     The connection, to be released with
- *                         uct_nprdma_service_release().
- * @param [out] qpn_p      Queue pair number that the REP will carry.
- *
- * @return UCS_OK. UCS_ERR_IO_ERROR or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* Create the responder's side of a connection, ready to receive. `executed`
+ * counts its requests; NULL: no messages follow requests. Safe in any
+ * thread. */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,
@@ -75,77 +49,44 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p);
 
 
-/**
- * @return Nonzero if the requester has ended the connection or no longer
- *         exists. The queue pair is destroyed then, and only
- *         uct_nprdma_service_release() remains to be called.
- */
+/* The requester has ended the connection or no longer exists. The queue pair is
+ * destroyed then, and only uct_nprdma_service_release() remains to be
+ * called. */
 int uct_nprdma_service_conn_is_closed(const uct_nprdma_service_conn_t *conn);
 
 
-/**
- * Probe the requester. Returns at once; if the requester's queue pair is gone,
- * the connection is closed later. Safe in any thread.
- *
- * @param [in] service  Service.
- * @param [in] conn     Connection of uct_nprdma_service_accept(). The
- *                      requester's queue pair is known to be ready.
- */
+/* Probe the requester, whose queue pair is known to be ready. Returns at once;
+ * if the queue pair is gone, the connection is closed later. Safe in any
+ * thread. */
 void uct_nprdma_service_probe(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn);
 
 
-/**
- * Release a connection. Does not wait for a request of it that is being
- * executed.
- *
- * @param [in] service  Service.
- * @param [in] conn     Connection of uct_nprdma_service_accept(); not valid
- *                      afterwards.
- */
+/* Does not wait for a request of the connection that is being executed */
 void uct_nprdma_service_release(uct_nprdma_service_t *service,
                                 uct_nprdma_service_conn_t *conn);
 
 
-/**
- * Execute received requests, unless another thread executes. Called by the
- * progress of every interface of the MD.
- *
- * @param [in] service  Service.
- *
- * @return Number of requests executed.
- */
+/* Execute received requests, unless another thread executes. Called by the
+ * progress of every interface of the MD. */
 unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service);
 
 
-/**
- * Populate the resident pages of a registration in the background, because a
+/* Populate the resident pages of a registration in the background, because a
  * peer is about to get its key. Never waits. Does nothing if too many such jobs
- * wait.
- *
- * @param [in] service   Service.
- * @param [in] mem       Live registration. It may be deregistered at any time.
- * @param [in] is_write  Nonzero to populate for writing.
- */
+ * wait. The registration may end at any time. */
 void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const struct uct_nprdma_mem *mem,
                                        int is_write);
 
 
-/**
- * Fill the counters served_xx, prefetch_xx and pagein_xx.
- *
- * @param [in]  service  Service.
- * @param [out] stats    Filled, only in these fields.
- */
+/* Fill the counters served_xx, prefetch_xx and pagein_xx */
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
 
 
-/**
- * As uct_nprdma_service_progress_active(); a single load while there is no
- * connection.
- */
+/* As uct_nprdma_service_progress_active(); a single load while there is no
+ * connection */
 static inline unsigned
 uct_nprdma_service_progress(uct_nprdma_service_t *service)
 {

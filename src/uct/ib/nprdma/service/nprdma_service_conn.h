@@ -10,49 +10,43 @@
  * completions, and probes of the requester.
  */
 
-/** @return The connection of a queue pair, or NULL. */
+/* The connection of a queue pair, or NULL */
 uct_nprdma_service_conn_t *
 uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn);
 
-/**
- * Stop a connection: its requests are executed no more. It ends when its
- * replies have completed.
- */
+/* Its requests are executed no more. It ends when its replies have
+ * completed. */
 void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn);
 
-/** Take the completions of replies and of probes. */
+/* Take the completions of replies and of probes */
 void uct_nprdma_service_reap(uct_nprdma_service_t *service);
 
-/** @return Nonzero if a reply can be posted now, and has its slot. */
+/* Whether a reply can be posted now, and has its slot */
 int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
                                  const uct_nprdma_service_conn_t *conn,
                                  int needs_slot);
 
-/** Post a reply. uct_nprdma_service_can_reply() has agreed. */
+/* Post a reply. uct_nprdma_service_can_reply() has agreed. */
 void uct_nprdma_service_reply(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn, void *data,
                               size_t length, uct_nprdma_slot_t *slot);
 
-/** Ask whether the requester still exists, if that can be posted now. */
+/* Ask whether the requester still exists, if that can be posted now */
 void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
                                    uct_nprdma_service_conn_t *conn);
 
-/**
- * From now on the requester has to answer a probe before a request of it
- * changes memory.
- */
+/* From now on the requester has to answer a probe before a request of it
+ * changes memory */
 void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn);
 
-/**
- * @return Nonzero if a request may be executed now: it changes no memory, or
- *         its requester is alive.
- */
+/* Whether a request may be executed now: it changes no memory, or its requester
+ * is alive */
 int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn,
                                   const uct_nprdma_svc_request_t *request);
 
-/** The cm is told no more how many requests were executed. */
+/* The cm is told no more how many requests were executed */
 void uct_nprdma_service_end_executed(uct_nprdma_service_conn_t *conn);
 
 #endif

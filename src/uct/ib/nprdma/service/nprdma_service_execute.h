@@ -10,17 +10,14 @@
  * these functions.
  */
 
-/**
- * Execute a request, at most `limit` bytes of it, and reply.
- *
- * @return Zero if it cannot be executed now.
- */
+/* Execute a request, at most `limit` bytes of it, and reply. Zero if it cannot
+ * be executed now. */
 int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
                                uct_nprdma_service_conn_t *conn,
                                const uct_nprdma_svc_request_t *request,
                                uint32_t limit);
 
-/** Application memory is not accessed any more now. */
+/* Application memory is not accessed any more now */
 void uct_nprdma_service_section_end(uct_nprdma_service_t *service);
 
 #endif

@@ -9,17 +9,16 @@
  * Receive slots of a service. The executing thread calls these functions.
  */
 
-/** Post all free receive slots. */
 ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service);
 
-/** Add receive slots. @return Nonzero if there are more now. */
+/* Whether there are more receive slots now */
 int uct_nprdma_service_grow(uct_nprdma_service_t *service);
 
-/** Post the slots of completions again: from `first` to before `last`. */
+/* Post the slots of completions again: from `first` to before `last` */
 void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
                                int last);
 
-/** Post a slot of a parked request again. NULL: there is none. */
+/* Post a slot of a parked request again. NULL: there is none. */
 void uct_nprdma_service_repost(uct_nprdma_service_t *service,
                                uct_nprdma_slot_t *slot);
 

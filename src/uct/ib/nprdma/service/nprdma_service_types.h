@@ -20,9 +20,9 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Maximum number of outstanding replies to one peer. Twice as many as the peer
- * waits for, because it may have received one, and sent the next request,
- * before this side has the completion */
+/* Outstanding replies to one peer, at most: twice as many as the peer waits
+ * for, because it may have received one, and sent the next request, before this
+ * side has the completion */
 #define UCT_NPRDMA_SERVICE_SQ_LEN       (2 * UCT_NPRDMA_SVC_MAX_REPLIES)
 
 /* wr_id of a probe; that of a reply is its slot, or 0 if it was sent inline */
@@ -48,24 +48,23 @@ struct uct_nprdma_service_conn {
     uint32_t        qpn;
     uint32_t        sn;            /* Of the last request executed */
     uint32_t        arrived_sn;    /* Of the last request that has arrived */
-    uint32_t        outstanding;   /* Replies that are not completed, and a
-                                    * probe */
+    uint32_t        outstanding;   /* not completed, and a probe */
     uint32_t        failed_sn;     /* First failure that is not yet reported */
-    uint32_t        max_inline;    /* Maximum number of bytes of a reply that is
-                                    * sent inline */
+    uint32_t        max_inline;    /* of a reply */
     uint8_t         failed_status;
     uint8_t         probing;       /* A probe is outstanding */
     uint8_t         is_resuming;   /* In service->resuming */
-    uint8_t         is_probe_late; /* The outstanding probe is older than the
-                                    * last doubt */
-    uint8_t         is_alive;      /* The requester has answered a probe since
-                                    * the last doubt, or there was none */
-    unsigned        seen_accepted; /* num_accepted when it was last compared,
-                                    * or when this was accepted */
+    /* The outstanding probe is older than the last doubt */
+    uint8_t         is_probe_late;
+    /* The requester has answered a probe since the last doubt, or there was
+     * none */
+    uint8_t         is_alive;
+    /* num_accepted when it was last compared, or when this was accepted */
+    unsigned        seen_accepted;
     uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
     ucs_list_link_t resuming;
-    unsigned        drain;         /* num_drained when the queue pair was
-                                    * stopped */
+    /* num_drained when the queue pair was stopped */
+    unsigned        drain;
     atomic_int      state;
     atomic_int      released;      /* The cm has released it */
     atomic_int      probe_wanted;  /* The cm wants a probe */
@@ -85,26 +84,26 @@ struct uct_nprdma_service {
     int                       has_thread;
     int                       reported_no_thread;
 
-    atomic_uint               num_accepted;  /* Counts before a peer can use a
-                                              * new connection */
+    /* Counts before a peer can use a new connection */
+    atomic_uint               num_accepted;
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
     khash_t(uct_nprdma_service_conns) conns_hash;
     ucs_list_link_t           conns;
-    atomic_int                attention;   /* A connection has to be ended or
-                                            * probed */
-    atomic_int                probe_wanted; /* A connection has probe_wanted
-                                             * set */
+    /* A connection has to be ended or probed */
+    atomic_int                attention;
+    /* A connection has probe_wanted set */
+    atomic_int                probe_wanted;
 
     /* Set by the thread that executes requests. The following fields belong to
      * that thread until it clears this */
     atomic_int                executing;
-    int                       by_thread;   /* The service's own thread executes;
-                                            * SIGSEGV and SIGBUS are not blocked
-                                            * in it */
-    int                       in_section;  /* Faults of application memory are
-                                            * being reported */
+    /* The service's own thread executes; SIGSEGV and SIGBUS are not blocked in
+     * it */
+    int                       by_thread;
+    /* Faults of application memory are being reported */
+    int                       in_section;
     nprdma_fault_section_t    section;
     struct ibv_comp_channel   *channel;
     struct ibv_cq             *recv_cq;
@@ -117,30 +116,29 @@ struct uct_nprdma_service {
     struct ibv_wc             wcs[UCT_NPRDMA_SERVICE_BATCH];
     int                       num_wcs;     /* Polled */
     int                       next_wc;     /* First that is not executed */
-    unsigned                  num_drained; /* Polls that found the receive CQ
-                                            * empty */
+    /* Polls that found the receive CQ empty */
+    unsigned                  num_drained;
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
-    uct_nprdma_svc_parking_t  *parking;    /* NULL: requests that meet absent
-                                            * pages are not parked */
-    ucs_list_link_t           resuming;    /* Connections whose first parked
-                                            * request can perhaps be executed */
+    /* NULL: requests that meet absent pages are not parked */
+    uct_nprdma_svc_parking_t  *parking;
+    /* Connections whose first parked request can perhaps be executed */
+    ucs_list_link_t           resuming;
 
     struct {                               /* Executed requests by type */
         atomic_uint_fast64_t  stores;
         atomic_uint_fast64_t  fetches;
         atomic_uint_fast64_t  atomics;
         atomic_uint_fast64_t  populates;
-        atomic_uint_fast64_t  errors;      /* Failed requests of all these
-                                            * types */
+        /* Failed requests of all these types */
+        atomic_uint_fast64_t  errors;
     } stats;
 
     /* Shared by progress and the thread */
-    atomic_uint               num_polls;    /* Incremented by each poll of
-                                             * progress */
-    atomic_uint               num_executed; /* Executed requests, in any
-                                             * thread */
+    atomic_uint               num_polls;    /* polls of progress */
+    /* Executed requests, in any thread */
+    atomic_uint               num_executed;
     atomic_int                pages_came;   /* For a parked request */
     atomic_int                stop;
     int                       wakeup_fd;
@@ -148,13 +146,9 @@ struct uct_nprdma_service {
 };
 
 
-/*
- * Try to become the thread that executes requests. This is an exchange and a
+/* Try to become the thread that executes requests. This is an exchange and a
  * store; a mutex would be two exchanges and two calls. An idle rank calls this
- * in each poll, and other ranks on the same CPU wait for that time.
- *
- * @return Nonzero if the caller may execute; zero if another thread executes.
- */
+ * in each poll, and other ranks on the same CPU wait for that time. */
 static inline int uct_nprdma_service_try_begin(uct_nprdma_service_t *service)
 {
     return !atomic_exchange_explicit(&service->executing, 1,

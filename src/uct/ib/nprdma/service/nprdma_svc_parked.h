@@ -39,8 +39,8 @@ typedef struct uct_nprdma_svc_parked {
     uct_nprdma_pager_job_t         job;        /* First member */
     ucs_queue_elem_t               queue;      /* Of the connection, or free */
     void                           *conn;      /* NULL: dropped */
-    uct_nprdma_slot_t              *slot;      /* That has the request, or NULL:
-                                                * it is copied */
+    /* That has the request, or NULL: it is copied */
+    uct_nprdma_slot_t              *slot;
     const uct_nprdma_svc_request_t *request;
     uint32_t                       limit;      /* As in the need */
     int                            is_waiting; /* For its pages */
@@ -59,61 +59,35 @@ typedef struct uct_nprdma_svc_parked_queue {
 /* What a request needs before it can be executed without waiting */
 typedef struct uct_nprdma_svc_need {
     uct_nprdma_pager_job_t pages; /* To be brought in; none if count is 0 */
-    uint32_t               limit; /* For uct_nprdma_svc_execute() if there are
-                                   * none */
+    /* For uct_nprdma_svc_execute() if there are none */
+    uint32_t               limit;
 } uct_nprdma_svc_need_t;
 
 
-/**
- * Create the parking of a service.
- *
- * @param [in]  md         MD of the registrations.
- * @param [in]  pager      Brings the pages in.
- * @param [out] parking_p  To be destroyed with
- *                         uct_nprdma_svc_parking_destroy().
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* Create the parking of a service; the pager brings its pages in. */
 ucs_status_t
 uct_nprdma_svc_parking_create(uct_nprdma_mem_md_t *md,
                               uct_nprdma_pager_t *pager,
                               uct_nprdma_svc_parking_t **parking_p);
 
 
-/** Free all requests. Their slots are not returned, and the pager does not
- * exist any more. */
+/* Free all requests. Their slots are not returned, and the pager does not exist
+ * any more. */
 void uct_nprdma_svc_parking_destroy(uct_nprdma_svc_parking_t *parking);
 
 
-/**
- * Find out which pages a request needs. Makes a system call only if the NIC met
+/* Find out which pages a request needs. Makes a system call only if the NIC met
  * an absent page, which the request repairs, or pages had to be waited for
- * nearby before; and never where page-in was quick.
- *
- * @param [in]  parking  Parking.
- * @param [in]  request  Valid request.
- * @param [out] need     Filled.
- */
+ * nearby before; and never where page-in was quick. */
 void uct_nprdma_svc_parking_need(uct_nprdma_svc_parking_t *parking,
                                  const uct_nprdma_svc_request_t *request,
                                  uct_nprdma_svc_need_t *need);
 
 
-/**
- * Park a request behind those of its connection. If it needs pages, threads
- * bring them in, from uct_nprdma_svc_parking_kick() on.
- *
- * @param [in]     parking  Parking.
- * @param [in,out] queue    Parked requests of the connection.
- * @param [in]     conn     Connection.
- * @param [in]     slot     Receive slot that has the request.
- * @param [in]     request  The request.
- * @param [in]     size     Its size in bytes, with payload.
- * @param [in]     need     From uct_nprdma_svc_parking_need().
- *
- * @return The request, with its slot if that is still in use; NULL if the
- *         connection has its share already, or too many slots are in use.
- */
+/* Park a request, of `size` bytes with payload, behind those of its connection.
+ * If it needs pages, threads bring them in, from uct_nprdma_svc_parking_kick()
+ * on. NULL: the connection has its share already, or too many slots are in
+ * use. */
 uct_nprdma_svc_parked_t *
 uct_nprdma_svc_parking_add(uct_nprdma_svc_parking_t *parking,
                            uct_nprdma_svc_parked_queue_t *queue, void *conn,
@@ -122,105 +96,56 @@ uct_nprdma_svc_parking_add(uct_nprdma_svc_parking_t *parking,
                            size_t size, const uct_nprdma_svc_need_t *need);
 
 
-/**
- * Let threads begin with the requests that were parked since the last call.
- *
- * @param [in] parking  Parking.
- */
+/* Let threads begin with the requests that were parked since the last call */
 void uct_nprdma_svc_parking_kick(uct_nprdma_svc_parking_t *parking);
 
 
-/**
- * Take the requests whose pages have come.
- *
- * @param [in] parking  Parking.
- *
- * @return One of them, whose connection can perhaps continue. Without
- *         connection it was dropped. NULL if there are no more.
- */
+/* Take a request whose pages have come, and whose connection can perhaps
+ * continue. Without connection it was dropped. NULL if there are no more. */
 uct_nprdma_svc_parked_t *
 uct_nprdma_svc_parking_take(uct_nprdma_svc_parking_t *parking);
 
 
-/**
- * Remove the first request of a connection, because it was executed.
- *
- * @param [in]     parking  Parking.
- * @param [in,out] queue    Requests of the connection, not empty.
- *
- * @return Slot of the request, to be posted again, or NULL.
- */
+/* Remove the first request of a connection, because it was executed. Returns
+ * its slot, to be posted again, or NULL. */
 uct_nprdma_slot_t *
 uct_nprdma_svc_parking_pop(uct_nprdma_svc_parking_t *parking,
                            uct_nprdma_svc_parked_queue_t *queue);
 
 
-/**
- * Drop the first request of a connection that has ended.
- *
- * @param [in]     parking  Parking.
- * @param [in,out] queue    Requests of the connection, not empty.
- *
- * @return Slot of the request, to be posted again, or NULL. If a thread is
- *         bringing its pages in, uct_nprdma_svc_parking_release() returns the
- *         slot when these have come.
- */
+/* Drop the first request of a connection that has ended. Returns its slot, to
+ * be posted again, or NULL. If a thread is bringing its pages in,
+ * uct_nprdma_svc_parking_release() returns the slot when these have come. */
 uct_nprdma_slot_t *
 uct_nprdma_svc_parking_drop(uct_nprdma_svc_parking_t *parking,
                             uct_nprdma_svc_parked_queue_t *queue);
 
 
-/**
- * Release a request that uct_nprdma_svc_parking_take() returned without a
- * connection.
- *
- * @param [in] parking  Parking.
- * @param [in] parked   Request; not valid afterwards.
- *
- * @return Its slot, to be posted again, or NULL.
- */
+/* Release a request that uct_nprdma_svc_parking_take() returned without a
+ * connection. Returns its slot, to be posted again, or NULL. */
 uct_nprdma_slot_t *
 uct_nprdma_svc_parking_release(uct_nprdma_svc_parking_t *parking,
                                uct_nprdma_svc_parked_t *parked);
 
 
-/**
- * @param [in] request  Request that is about to be executed without threads.
- *
- * @return For uct_nprdma_svc_parking_learn().
- */
+/* For uct_nprdma_svc_parking_learn() */
 long uct_nprdma_svc_parking_num_waits(const uct_nprdma_svc_request_t *request);
 
 
-/**
- * Learn from a request that was executed without threads.
- *
- * @param [in] parking    Parking.
- * @param [in] request    Request that accesses memory.
- * @param [in] usec       Time that it took, in microseconds.
- * @param [in] num_waits  What uct_nprdma_svc_parking_num_waits() has returned
- *                        to the same thread before it.
- */
+/* Learn from a request that was executed without threads: its microseconds, and
+ * what uct_nprdma_svc_parking_num_waits() has returned to the same thread
+ * before it */
 void uct_nprdma_svc_parking_learn(uct_nprdma_svc_parking_t *parking,
                                   const uct_nprdma_svc_request_t *request,
                                   double usec, long num_waits);
 
 
-/**
- * Fill the counters pagein_xx.
- *
- * @param [in]  parking  Parking, or NULL: they are zero.
- * @param [out] stats    Filled, only in these fields.
- */
+/* Fill the counters pagein_xx; without parking they are zero */
 void uct_nprdma_svc_parking_query(uct_nprdma_svc_parking_t *parking,
                                   uct_nprdma_mem_stats_t *stats);
 
 
-/**
- * @param [in] request  Valid request.
- *
- * @return Nonzero if the request repairs what the NIC could not access.
- */
+/* The request repairs what the NIC could not access */
 static inline int
 uct_nprdma_svc_is_repair(const uct_nprdma_svc_request_t *request)
 {
