@@ -8,32 +8,22 @@
 
 BEGIN_C_DECLS
 
-/**
- * Take pages away from the NIC. When this returns their states are cleared, and
- * no access to them is in progress. For memory hooks.
- *
- * @param [in] taken  Addresses of the pages.
- * @param [in] gone   Part of @a taken whose pages are to be retired.
- * @param [in] bits   NPRDMA_PAGE_xx to clear.
- *
- * @return Number of pages that lost a bit.
- */
+/* Take pages away from the NIC; `gone`, a part of `taken`, is retired as well.
+ * When this returns their bits NPRDMA_PAGE_xx are cleared, and no access to
+ * them is in progress. For memory hooks. Returns the number of pages that lost
+ * a bit. */
 size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
                                  nprdma_span_t gone, uint32_t bits);
 
 
-/**
- * As @ref nprdma_monitor_invalidate, in all regions for peers: all pages of a
+/* As nprdma_monitor_invalidate(), in all regions for peers: all pages of a
  * closed region, which are retired, and those pages of another one that no live
- * range of it covers.
- */
+ * range of it covers */
 void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
 
 
-/**
- * As @ref nprdma_monitor_invalidate, for regions that are being dropped: others
- * in the same memory keep their pages.
- */
+/* As nprdma_monitor_invalidate(), for regions that are being dropped: others in
+ * the same memory keep their pages */
 void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span);
 
 END_C_DECLS

@@ -51,16 +51,16 @@ struct nprdma_monitor {
     nprdma_monitor_params_t   params;
     nprdma_listener_t         listener;
     nprdma_regions_t          regions;
-    pthread_mutex_t           lock; /* Creating and evicting regions. Memory
-                                     * hooks never take it. */
+    /* Creating and evicting regions. Memory hooks never take it. */
+    pthread_mutex_t           lock;
 
     _Atomic uint64_t          clock;       /* +1 when a region becomes idle */
     _Atomic uint64_t          state_bytes; /* Of all regions */
     _Atomic uint64_t          idle_bytes;  /* Of those without a range */
     _Atomic uint32_t          trim;        /* Idle regions exceed the limit */
 
-    _Atomic uint32_t          draining;    /* Invalidations that have not yet
-                                            * waited for the NIC */
+    /* Invalidations that have not yet waited for the NIC */
+    _Atomic uint32_t          draining;
     _Atomic uint32_t          populating;  /* Active calls */
     nprdma_populate_call_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
@@ -68,8 +68,9 @@ struct nprdma_monitor {
     struct nprdma_reclaimer  *reclaimer;   /* Or NULL */
     int                       has_lazy;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
-    nprdma_monitor_stats_t    before; /* What nprdma_monitor_query() leaves out:
-                                       * see nprdma_monitor_restart_stats() */
+    /* What nprdma_monitor_query() leaves out: see
+     * nprdma_monitor_restart_stats() */
+    nprdma_monitor_stats_t    before;
 };
 
 
@@ -79,7 +80,6 @@ static inline void nprdma_monitor_count(_Atomic uint64_t *counter, uint64_t add)
 }
 
 
-/** @return Bytes of the states of a region. */
 static inline size_t nprdma_region_state_bytes(const nprdma_region_t *region)
 {
     return (region->length >> NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);

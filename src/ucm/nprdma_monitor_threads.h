@@ -7,21 +7,16 @@
 
 BEGIN_C_DECLS
 
-/** Connect the revoker to the monitor, whose parameters are set. */
+/* Connect the revoker to the monitor, whose parameters are set */
 void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor);
 
 
-/**
- * Start the threads that the parameters of a monitor ask for, all but that of
- * the revoker, which starts with the first registration.
- *
- * @param [in] monitor  Monitor.
- *
- * @return UCS_OK or UCS_ERR_NO_MEMORY. Without a userfaultfd, a line is logged.
- */
+/* Start the threads that the parameters of a monitor ask for, all but that of
+ * the revoker, which starts with the first registration. Without a userfaultfd,
+ * a line is logged. */
 ucs_status_t nprdma_monitor_start_threads(nprdma_monitor_t *monitor);
 
-/** Stop all threads. Memory hooks may still run. */
+/* Memory hooks may still run */
 void nprdma_monitor_stop_threads(nprdma_monitor_t *monitor);
 
 END_C_DECLS

@@ -10,7 +10,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * The memory monitor controls, page by page, which memory of this process the
  * NIC may access. It takes a page away from the NIC before the kernel takes it
  * from the process. It pins no memory. doc/monitor.md explains why this is
@@ -33,26 +33,24 @@ BEGIN_C_DECLS
 typedef struct nprdma_monitor nprdma_monitor_t;
 
 
-/** Test aid: pages are evicted on purpose, so that rare cases occur often. */
+/* Test aid: pages are evicted on purpose, so that rare cases occur often. */
 typedef enum nprdma_reclaim_mode {
     NPRDMA_RECLAIM_OFF,
     NPRDMA_RECLAIM_LOGICAL, /* The state only: the page stays where it is */
     NPRDMA_RECLAIM_REAL,    /* The state, then MADV_PAGEOUT */
-    NPRDMA_RECLAIM_SAMPLED, /* None; the NIC asks the kernel which pages are
-                             * present */
+    /* None; the NIC asks the kernel which pages are present */
+    NPRDMA_RECLAIM_SAMPLED,
     NPRDMA_RECLAIM_LAST
 } nprdma_reclaim_mode_t;
 
 
-/** Names of the modes, with a NULL at the end. */
+/* With a NULL at the end */
 extern const char *nprdma_reclaim_mode_names[];
 
 
-/**
- * When pages are revoked, that is, taken away from peers, after the last live
+/* When pages are revoked, that is, taken away from peers, after the last live
  * registration for peers that covered them has ended. Deregistration with
- * invalidation revokes them at once in every mode.
- */
+ * invalidation revokes them at once in every mode. */
 typedef enum nprdma_revoke_mode {
     NPRDMA_REVOKE_NEVER,  /* When the kernel takes them, or with the region */
     NPRDMA_REVOKE_LAZY,   /* Within two ticks, by a thread */
@@ -61,7 +59,7 @@ typedef enum nprdma_revoke_mode {
 } nprdma_revoke_mode_t;
 
 
-/** Names of the modes, with a NULL at the end. */
+/* With a NULL at the end */
 extern const char *nprdma_revoke_mode_names[];
 
 
@@ -74,7 +72,8 @@ typedef struct nprdma_monitor_params {
     const struct nprdma_backend *backend;
 
     /* The NIC, where a back end re-points windows of it: its PCI address, such
-     * as "0000:03:00.0"; else NULL. Used during nprdma_monitor_create() only */
+     * as "0000:03:00.0"; else NULL. Used during nprdma_monitor_create()
+     * only. */
     const char                  *device;
 
     /* NULL, or a buffer of NPRDMA_BACKEND_WHY_MAX bytes: filled with the reason
@@ -93,9 +92,8 @@ typedef struct nprdma_monitor_params {
     size_t                       lazy_limit;
 
     nprdma_revoke_mode_t         revoke;
-    double                       revoke_tick;  /* Seconds; 0: no thread is
-                                                * started, a test calls
-                                                * nprdma_monitor_tick() */
+    /* Seconds; 0: no thread is started, a test calls nprdma_monitor_tick() */
+    double                       revoke_tick;
 
     nprdma_reclaim_mode_t        reclaim;
     double                       reclaim_rate; /* Pages per second */
@@ -130,8 +128,9 @@ typedef struct nprdma_monitor_stats {
     uint64_t created;       /* Regions created since the beginning */
     uint64_t evicted;       /* Regions dropped because they were idle */
     uint64_t populated;     /* Pages made accessible to the NIC */
-    uint64_t populate_ns;   /* Total time of that. Includes lookups of states,
-                             * unless all pages had their bits already */
+    /* Total time of that. Includes lookups of states, unless all pages had
+     * their bits already */
+    uint64_t populate_ns;
     uint64_t pageins;       /* System calls that brought pages in */
     uint64_t invalidated;   /* Pages taken away from the NIC */
     uint64_t revoked;       /* Of these because no registration covered them */

@@ -13,7 +13,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * Access to application memory, on behalf of a peer or at some time after the
  * application has asked for it. Memory that is unmapped, protected, or behind
  * the end of its file gives an error, never a signal, also if that happens
@@ -42,90 +42,53 @@ typedef enum nprdma_atomic_op {
 } nprdma_atomic_op_t;
 
 
-/**
- * Prepare the process for accesses, or count one more user.
- *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED if the system does not allow a process
- *         to copy to its own memory with process_vm_writev().
- */
+/* Prepare the process for accesses, or count one more user.
+ * UCS_ERR_UNSUPPORTED: the system does not allow a process to copy to its own
+ * memory with process_vm_writev(). */
 ucs_status_t nprdma_access_init(void);
 
 
-/** Drop one user of @ref nprdma_access_init. */
 void nprdma_access_cleanup(void);
 
 
-/**
- * @return Nonzero if accesses of 1, 2, 4 and 8 naturally aligned bytes and
- *         atomics are single CPU instructions while the fault handler is
- *         installed; zero if they are copies, and atomics are atomic only with
- *         respect to each other.
- */
+/* Whether accesses of 1, 2, 4 and 8 naturally aligned bytes and atomics are
+ * single CPU instructions while the fault handler is installed. Else they are
+ * copies, and atomics are atomic only with respect to each other. */
 int nprdma_access_is_direct(void);
 
 
-/** In a child after fork(): release the locks of this file, which another
- * thread of the parent may have held. */
+/* In a child after fork(): release the locks of this file, which another thread
+ * of the parent may have held */
 void nprdma_access_forked(void);
 
 
-/**
- * Store bytes into application memory. 1, 2, 4 and 8 naturally aligned bytes
- * become visible together if @ref nprdma_access_is_direct.
- *
- * @param [in] address  Destination in application memory.
- * @param [in] data     Bytes to store, in memory that cannot fault.
- * @param [in] length   Bytes; zero does nothing.
- *
- * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: part of the range
- *         cannot be written; bytes before that part may have been stored.
- */
+/* Store bytes from memory that cannot fault. 1, 2, 4 and 8 naturally aligned
+ * bytes become visible together if nprdma_access_is_direct().
+ * UCS_ERR_INVALID_ADDR: part of the range cannot be written; bytes before that
+ * part may have been stored. */
 ucs_status_t
 nprdma_access_store(uintptr_t address, const void *data, size_t length);
 
 
-/**
- * Fetch bytes from application memory, as @ref nprdma_access_store stores them.
- *
- * @param [out] data     Memory of the caller that cannot fault.
- * @param [in]  address  Source in application memory.
- * @param [in]  length   Bytes; zero does nothing.
- *
- * @return UCS_OK, UCS_ERR_BUSY, or UCS_ERR_INVALID_ADDR: not all of the range
- *         can be read; the content of @a data is then undefined.
- */
+/* Fetch bytes into memory that cannot fault, as nprdma_access_store() stores
+ * them. UCS_ERR_INVALID_ADDR: not all of the range can be read; the data is
+ * then undefined. */
 ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length);
 
 
-/**
- * Let the kernel copy bytes to or from application memory, in any order. May be
- * called by any thread, also outside of nprdma_fault_enter() and _leave().
- *
- * @param [in] address   Address in application memory.
- * @param [in] data      Memory of the caller that cannot fault.
- * @param [in] length    Bytes; zero does nothing.
- * @param [in] is_store  Nonzero: to application memory.
- *
- * @return UCS_OK, or UCS_ERR_INVALID_ADDR: not all of it can be accessed.
- */
+/* Let the kernel copy bytes between application memory and memory that cannot
+ * fault, in any order. May be called by any thread, also outside of
+ * nprdma_fault_enter() and _leave(). UCS_ERR_INVALID_ADDR: not all of it can be
+ * accessed. */
 ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
                                 int is_store);
 
 
-/**
- * Do an atomic operation on application memory.
- *
- * @param [in]  op       Operation.
- * @param [in]  size     4 or 8 bytes; operands are truncated to it.
- * @param [in]  address  Naturally aligned address.
- * @param [in]  value    Operand, or the new value of a swap.
- * @param [in]  compare  NPRDMA_ATOMIC_CSWAP stores @a value only over this.
- * @param [out] old_p    The value before the operation, zero-extended.
- *
- * @return UCS_OK, UCS_ERR_BUSY, UCS_ERR_INVALID_ADDR if the memory cannot be
- *         written, or UCS_ERR_INVALID_PARAM for a size, an alignment or an
- *         operation that does not exist.
- */
+/* Do an atomic operation on 4 or 8 naturally aligned bytes of application
+ * memory; operands are truncated to that size. NPRDMA_ATOMIC_CSWAP stores the
+ * value only over `compare`. *old_p is extended by zeros.
+ * UCS_ERR_INVALID_PARAM: a size, an alignment or an operation that does not
+ * exist. */
 ucs_status_t
 nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
                      uint64_t value, uint64_t compare, uint64_t *old_p);

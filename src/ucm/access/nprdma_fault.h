@@ -9,7 +9,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * The fault handler: the handler of SIGSEGV and SIGBUS that makes a touch
  * (nprdma_touch.h) return an error if the memory is not accessible. It
  * recognises such a fault by the program counter and by the faulting address,
@@ -28,67 +28,47 @@ BEGIN_C_DECLS
  */
 
 
-/** Signals of a thread between @ref nprdma_fault_enter and _leave. */
+/* Signals of a thread between nprdma_fault_enter() and _leave() */
 typedef struct nprdma_fault_section {
     uint64_t blocked; /* Bits of the kernel's signal mask to be set again */
 } nprdma_fault_section_t;
 
 
-/**
- * Install the handler. Callers exclude each other, and those of
- * @ref nprdma_fault_remove.
- *
- * @return Nonzero if it is installed. Zero: on processors without touches, or
- *         if another handler of the application has replaced it. Then memory of
- *         the application must not be touched.
- */
+/* Install the handler. Callers exclude each other, and those of
+ * nprdma_fault_remove(). Zero: on processors without touches, or if another
+ * handler of the application has replaced it. Then memory of the application
+ * must not be touched. */
 int nprdma_fault_install(void);
 
 
-/**
- * Check that the handler is installed. Any thread may call it. Two system
- * calls.
- *
- * @return As @ref nprdma_fault_install.
- */
+/* Whether the handler is installed. Any thread may call it. Two system
+ * calls. */
 int nprdma_fault_check(void);
 
 
-/**
- * Restore the previous action, unless the application has replaced the handler.
- * Application memory must not be touched until it is installed again.
- */
+/* Restore the previous action, unless the application has replaced the handler.
+ * Application memory must not be touched until it is installed again. */
 void nprdma_fault_remove(void);
 
 
-/**
- * @return The result of the last @ref nprdma_fault_check, in any thread. No
- *         system call. The calling thread must not block the two signals.
- */
+/* The result of the last nprdma_fault_check(), in any thread. No system call.
+ * The calling thread must not block the two signals. */
 int nprdma_fault_is_ready(void);
 
 
-/**
- * Begin a sequence of touches in a thread of the application: unblock the two
+/* Begin a sequence of touches in a thread of the application: unblock the two
  * signals, and check the handler unless that was done less than 0.1 ms ago. One
- * system call, or three.
- *
- * @param [out] section  To be passed to @ref nprdma_fault_leave.
- *
- * @return As @ref nprdma_fault_install.
- */
+ * system call, or three. Returns as nprdma_fault_install(). */
 int nprdma_fault_enter(nprdma_fault_section_t *section);
 
-/** End a sequence: block again the signals that @ref nprdma_fault_enter has
+/* End a sequence: block again the signals that nprdma_fault_enter() has
  * unblocked. One system call, or none. */
 void nprdma_fault_leave(const nprdma_fault_section_t *section);
 
 
-/**
- * Check whether the calling thread may touch application memory without
- * @ref nprdma_fault_enter. As @ref nprdma_fault_check, but returns zero also
- * if the thread blocks one of the signals. Three system calls.
- */
+/* Whether the calling thread may touch application memory without
+ * nprdma_fault_enter(): the handler is installed, and the thread blocks neither
+ * signal. Three system calls. */
 int nprdma_fault_may_touch(void);
 
 END_C_DECLS

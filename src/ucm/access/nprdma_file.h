@@ -15,58 +15,36 @@
  * effect.
  */
 
-/** Signals of a thread between @ref nprdma_file_begin and _end. */
+/* Signals of a thread between nprdma_file_begin() and _end() */
 typedef struct {
     sigset_t mask;       /* What was blocked before */
     int      is_pending; /* SIGXFSZ was pending before */
 } nprdma_file_section_t;
 
 
-/**
- * Until @ref nprdma_file_end, which the same thread calls, a file that gets too
- * large is an error and no signal.
- *
- * @param [out] section  For @ref nprdma_file_end.
- */
+/* Until nprdma_file_end(), which the same thread calls, a file that gets too
+ * large is an error and no signal */
 void nprdma_file_begin(nprdma_file_section_t *section);
 
 
-/**
- * @param [in] section  As @ref nprdma_file_begin has filled it. errno is kept.
- */
+/* Keeps errno */
 void nprdma_file_end(const nprdma_file_section_t *section);
 
 
-/** As write(2), but with EFBIG alone where the file may not be so large. */
+/* As write(2), but with EFBIG alone where the file may not be so large */
 ssize_t nprdma_file_write(int fd, const void *data, size_t length);
 
 
-/**
- * Make a file in memory, zeroed, sealed against changes of its size and
- * close-on-exec.
- *
- * @param [in] name  What /proc calls it.
- * @param [in] size  Bytes.
- *
- * @return Its descriptor, or -1 with errno: EFBIG at RLIMIT_FSIZE, or that of a
- *         system call.
- */
+/* Make a file in memory, zeroed, sealed against changes of its size and
+ * close-on-exec, by the name that /proc calls it. -1 with errno: EFBIG at
+ * RLIMIT_FSIZE, or that of a system call. */
 int nprdma_file_create(const char *name, size_t size);
 
 
-/**
- * Open a file for appending; create it if there is none. Its name may be in a
+/* Open a file for appending; create it if there is none. Its name may be in a
  * directory where other users can create files. Refuses what belongs to another
- * user: a symbolic link (at the end of the path), a file, which its owner could
- * read, and a FIFO. Refuses a FIFO without a reader.
- *
- * @param [in] path  Its name.
- * @param [in] mode  Permissions of a new file.
- *
- * @return A descriptor that the caller closes, or -1 with errno: EPERM if it
- *         belongs to another user, ENXIO if it is a FIFO of this user without a
- *         reader, else that of open().
- */
+ * user (EPERM): a symbolic link at the end of the path, a file, which its owner
+ * could read, and a FIFO. Refuses a FIFO without a reader (ENXIO). */
 int nprdma_file_append(const char *path, mode_t mode);
 
 #endif

@@ -11,9 +11,9 @@
 
 BEGIN_C_DECLS
 
-/**
- * The unmap guard keeps a range of this process's address space mapped while
- * a CPU instruction accesses it, so that the instruction does not fault.
+/*
+ * The unmap guard keeps a range of this process's address space mapped while a
+ * CPU instruction accesses it, so that the instruction does not fault.
  *
  * It listens to the raw UCM events before and after a system call. A call that
  * takes memory away waits for the accesses in progress on that memory, and no
@@ -25,63 +25,40 @@ BEGIN_C_DECLS
  */
 
 
-/** An access in progress, filled by @ref nprdma_guard_enter. */
+/* An access in progress */
 typedef struct nprdma_guard_ticket {
     unsigned index; /* In the table of accesses in progress */
 } nprdma_guard_ticket_t;
 
 
-/**
- * Install the UCM event handlers, or count one more user of them.
- *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED if UCM cannot deliver the events
- *         (switched off by UCX_MEM_EVENTS=n, or hooks cannot be installed), or
- *         UCS_ERR_NO_MEMORY. After an error no access may be guarded, and
- *         @ref nprdma_guard_cleanup must not be called.
- */
+/* Install the UCM event handlers, or count one more user of them.
+ * UCS_ERR_UNSUPPORTED: UCM cannot deliver the events (switched off by
+ * UCX_MEM_EVENTS=n, or hooks cannot be installed). */
 ucs_status_t nprdma_guard_init(void);
 
 
-/** Drop one user of the event handlers; the last one removes them. */
+/* The last user removes the handlers */
 void nprdma_guard_cleanup(void);
 
 
-/**
- * Begin to access a range.
- *
- * Does not wait: the caller may hold a resource that the unmapping thread
- * needs, and must release it before it tries again.
- *
- * @param [in]  address   Start of the range.
- * @param [in]  length    Its length in bytes, not zero.
- * @param [out] ticket_p  To be passed to @ref nprdma_guard_leave.
- *
- * @return UCS_OK; UCS_ERR_BUSY when the range is being unmapped now or too
- *         many accesses are in progress; UCS_ERR_UNSUPPORTED without handlers
- *         and in a child made by fork().
- */
+/* Begin to access a range that is not empty. Does not wait: the caller may hold
+ * a resource that the unmapping thread needs, and must release it before it
+ * tries again. UCS_ERR_BUSY: the range is being unmapped now or too many
+ * accesses are in progress; UCS_ERR_UNSUPPORTED without handlers and in a child
+ * made by fork(). */
 ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
                                 nprdma_guard_ticket_t *ticket_p);
 
 
-/**
- * End an access.
- *
- * @param [in] ticket  From a successful @ref nprdma_guard_enter.
- */
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
 
-/**
- * Wait for the accesses in progress on a range. New ones may begin meanwhile.
- *
- * @param [in] address  Start of the range.
- * @param [in] length   Its length in bytes.
- */
+/* Wait for the accesses in progress on a range. New ones may begin
+ * meanwhile. */
 void nprdma_guard_wait(uintptr_t address, size_t length);
 
 
-/** In a child after fork(): release the lock of @ref nprdma_guard_init and
- * _cleanup, which another thread of the parent may have held. */
+/* In a child after fork(): release the lock of nprdma_guard_init() and
+ * _cleanup(), which another thread of the parent may have held */
 void nprdma_guard_forked(void);
 
 END_C_DECLS

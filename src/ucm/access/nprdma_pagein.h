@@ -13,10 +13,9 @@
 
 BEGIN_C_DECLS
 
-/**
- * Which pages of this process are present, and how to bring them in. By system
- * calls without the C library: UCM would report our madvise() to our own hooks.
- */
+/* Which pages of this process are present, and how to bring them in. By system
+ * calls without the C library: UCM would report our madvise() to our own
+ * hooks. */
 
 
 /* Most pages of one nprdma_pagein_scan() */
@@ -26,109 +25,72 @@ BEGIN_C_DECLS
 #define NPRDMA_PAGEIN_PROBE_MAX 65
 
 
-/** A set of pages: bit i % 64 of word i / 64 stands for page i. */
+/* Bit i % 64 of word i / 64 stands for page i */
 typedef struct nprdma_page_set {
     uint64_t bits[NPRDMA_PAGEIN_MAX / 64];
 } nprdma_page_set_t;
 
 
-/**
- * Open the files of /proc, or count one more user.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR after one log line: /proc/self/pagemap
- *         cannot be opened.
- */
+/* Open the files of /proc, or count one more user. An error is logged. */
 ucs_status_t nprdma_pagein_init(void);
 
-/** Drop one user; the last one closes the files. */
+/* The last user closes the files */
 void nprdma_pagein_cleanup(void);
 
 
-/** In a child after fork(): release the lock of @ref nprdma_pagein_init and
- * _cleanup, which another thread of the parent may have held. */
+/* In a child after fork(): release the lock of nprdma_pagein_init() and
+ * _cleanup(), which another thread of the parent may have held */
 void nprdma_pagein_forked(void);
 
 
-/**
- * Bring pages in.
- *
- * @param [in]    start    First byte, page aligned.
- * @param [in]    count    Pages.
- * @param [in]    write    Nonzero: so that a write does not fault. Zero: a page
- *                         that was never accessed becomes a zero page.
- * @param [inout] calls_p  Counts system calls.
- *
- * @return Number of pages before the first one that cannot be brought in,
- *         because it is not mapped, protected, or behind the end of its file.
- */
+/* Bring pages in, so that a write or a read does not fault; by reading, a page
+ * that was never accessed becomes a zero page. Counts system calls. Returns the
+ * number of pages before the first one that cannot be brought in, because it is
+ * not mapped, protected, or behind the end of its file. */
 size_t nprdma_pagein_fault(uintptr_t start, size_t count, int write,
                            uint64_t *calls_p);
 
 
-/** @return Times that this thread has waited for something, such as a page from
- *          a disk. To clear a page, or to lose the CPU, is no wait. */
+/* Times that this thread has waited for something, such as a page from a disk.
+ * To clear a page, or to lose the CPU, is no wait. */
 long nprdma_pagein_num_waits(void);
 
 
-/**
- * Find pages that are present. Accesses none of them.
- *
- * @param [in]  start  First byte, page aligned.
- * @param [in]  count  Pages, at most NPRDMA_PAGEIN_MAX.
- * @param [in]  write  Nonzero: leave out pages that a write would have to copy,
- *                     as far as the kernel reports that (zero pages), and
- *                     those that a userfaultfd protects against writing.
- * @param [out] set    Filled.
- */
+/* Find pages that are present, of NPRDMA_PAGEIN_MAX at most. Accesses none of
+ * them. `write` leaves out pages that a write would have to copy, as far as the
+ * kernel reports that (zero pages), and those that a userfaultfd protects
+ * against writing. */
 void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
                         nprdma_page_set_t *set);
 
 
-/**
- * @param [in] start  First byte, page aligned.
- * @param [in] count  Pages, any number.
- *
- * @return The first of the pages that is present, or @a count.
- */
+/* The first of the pages that is present, or `count` */
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
 
 
-/**
- * Find out whether an access that nobody waits for may be a fault for a
+/* Find out whether an access that nobody waits for may be a fault for a
  * userfaultfd of the application: its thread may be the one that waits for us.
- * Accesses none of the pages.
- *
- * @param [in] start  First byte, page aligned.
- * @param [in] count  Pages, at most NPRDMA_PAGEIN_PROBE_MAX.
- * @param [in] write  Nonzero: pages that are protected against writing count.
- *
- * @return Nonzero if the first absent page is watched, or a protected one is.
- *         Zero as well if the kernel gives this process no userfaultfd, as then
- *         the program has none.
- */
+ * Accesses none of the pages, NPRDMA_PAGEIN_PROBE_MAX at most. Nonzero if the
+ * first absent page is watched, or with `write` one that is protected. Zero as
+ * well if the kernel gives this process no userfaultfd, as then the program has
+ * none. */
 int nprdma_pagein_is_watched(uintptr_t start, size_t count, int write);
 
 
-/**
- * Count the pages from the first one on that an access finds in memory: mapped,
- * or in the page cache, or in the swap cache. Accesses none of them. The kernel
- * says so of every page of a file that the user neither owns nor may write
- * (mincore(2)), and of a page that is not mapped.
- *
- * @param [in] start  First byte, page aligned.
- * @param [in] count  Pages, at most NPRDMA_PAGEIN_PROBE_MAX.
- *
- * @return Number of pages.
- */
+/* Count the pages from the first one on that an access finds in memory: mapped,
+ * or in the page cache, or in the swap cache, of NPRDMA_PAGEIN_PROBE_MAX at
+ * most. Accesses none of them. The kernel says so of every page of a file that
+ * the user neither owns nor may write (mincore(2)), and of a page that is not
+ * mapped. */
 size_t nprdma_pagein_in_memory(uintptr_t start, size_t count);
 
 
-/** Ask the kernel to read absent pages of files and of swap, without waiting
- * for the disk. */
+/* Ask the kernel to read absent pages of files and of swap, without waiting for
+ * the disk */
 void nprdma_pagein_read_ahead(uintptr_t start, size_t count);
 
 
-/** Ask the kernel to write pages out. They stay mapped. */
+/* Ask the kernel to write pages out. They stay mapped. */
 void nprdma_pagein_evict(uintptr_t start, size_t count);
 
 END_C_DECLS

@@ -11,7 +11,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * Stores into memory of this process that may not be mapped, in less than half
  * of the time of process_vm_writev() on the own process. That call looks the
  * process up, asks all security modules whether it may be traced, and pins each
@@ -28,30 +28,18 @@ BEGIN_C_DECLS
 #define NPRDMA_SCRATCH_SIZE  8192
 
 
-/**
- * Create the file, again in a forked child. The caller makes sure that no other
- * thread uses it.
- *
- * @return UCS_OK, or UCS_ERR_UNSUPPORTED: @ref nprdma_scratch_store will fail.
- */
+/* Create the file, again in a forked child. The caller makes sure that no other
+ * thread uses it. After an error nprdma_scratch_store() fails. */
 ucs_status_t nprdma_scratch_init(void);
 
 
-/** Close the file. May be called after a failed init, and more than once. */
+/* May be called after a failed init, and more than once */
 void nprdma_scratch_cleanup(void);
 
 
-/**
- * Store bytes. May be called by any number of threads.
- *
- * @param [in] address  Memory that may not be mapped.
- * @param [in] data     Memory of the caller that cannot fault.
- * @param [in] length   Bytes, not zero.
- *
- * @return Nonzero if all bytes have been stored. Zero: some of the bytes may
- *         have been stored; the caller tries another way, which finds the
- *         reason.
- */
+/* Store bytes, not none, from memory that cannot fault. May be called by any
+ * number of threads. Zero: some of the bytes may have been stored; the caller
+ * tries another way, which finds the reason. */
 int nprdma_scratch_store(uintptr_t address, const void *data, size_t length);
 
 END_C_DECLS

@@ -10,7 +10,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * Touches: accesses by the CPU to memory that may not be mapped. These routines
  * are the only ones of this library that load from, or store to, memory of the
  * application. The process may unmap, protect or truncate that memory at any
@@ -28,7 +28,7 @@ BEGIN_C_DECLS
  */
 
 
-/** Result of a touch that could not access the memory. */
+/* Result of a touch that could not access the memory */
 #define NPRDMA_TOUCH_FAULT (-1)
 
 
@@ -39,7 +39,7 @@ BEGIN_C_DECLS
 #endif
 
 
-/** Registers of a thread at the time of a signal. */
+/* Of a thread at the time of a signal */
 typedef struct nprdma_touch_regs {
     uintptr_t pc;
     uintptr_t start;  /* The range of a touch, if pc is in one */
@@ -49,98 +49,50 @@ typedef struct nprdma_touch_regs {
 
 #if NPRDMA_TOUCH_SUPPORTED
 
-/**
- * Copy bytes to or from application memory, by instructions in ascending order
- * of the addresses.
- *
- * @param [in] to      Destination.
- * @param [in] from    Source.
- * @param [in] length  Bytes; may be zero.
- * @param [in] app     Either @a to or @a from: the one in application memory.
- *
- * @return 0, or NPRDMA_TOUCH_FAULT: some of the bytes may have been copied.
- */
+/* Copy bytes to or from application memory, by instructions in ascending order
+ * of the addresses. `app` is the one of `to` and `from` that is in application
+ * memory. After a fault some of the bytes may have been copied. */
 int nprdma_touch_copy(void *to, const void *from, size_t length,
                       const void *app);
 
 
-/**
- * Load a naturally aligned word by one instruction, with acquire order.
- *
- * @param [in]  app    Application memory.
- * @param [out] value  The word, extended by zeros. Undefined after a fault.
- *
- * @return 0 or NPRDMA_TOUCH_FAULT.
- */
+/* Load a naturally aligned word, extended by zeros, by one instruction, with
+ * acquire order */
 int nprdma_touch_load1(const void *app, uint64_t *value);
 int nprdma_touch_load2(const void *app, uint64_t *value);
 int nprdma_touch_load4(const void *app, uint64_t *value);
 int nprdma_touch_load8(const void *app, uint64_t *value);
 
 
-/**
- * Store a naturally aligned word by one instruction, with release order.
- *
- * @param [in] app    Application memory.
- * @param [in] value  The word; upper bits are ignored.
- *
- * @return 0 or NPRDMA_TOUCH_FAULT: nothing has been stored.
- */
+/* Store the lower bits, a naturally aligned word, by one instruction, with
+ * release order */
 int nprdma_touch_store1(void *app, uint64_t value);
 int nprdma_touch_store2(void *app, uint64_t value);
 int nprdma_touch_store4(void *app, uint64_t value);
 int nprdma_touch_store8(void *app, uint64_t value);
 
 
-/**
- * Compare a naturally aligned word with a value, and store another one if they
- * are equal, as one atomic and sequentially consistent operation.
- *
- * @param [in]    app       Application memory.
- * @param [inout] expected  Value to compare with. Replaced by the old value of
- *                          the word, extended by zeros.
- * @param [in]    value     Value to store; upper bits are ignored.
- *
- * @return 0: they were equal, and the value is stored; 1: they were not;
- *         NPRDMA_TOUCH_FAULT: nothing has been stored.
- */
+/* Compare a naturally aligned word with a value, and store another one if they
+ * are equal, as one atomic and sequentially consistent operation. *expected
+ * becomes the old value, extended by zeros. 0: they were equal, and the value
+ * is stored; 1: they were not. */
 int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value);
 int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value);
 
 
-/**
- * Count lines of NPRDMA_LINE_SIZE bytes whose first 8 bytes have a certain
- * value.
- *
- * @param [in] app        Application memory, of any alignment.
- * @param [in] num_lines  Lines; may be zero.
- * @param [in] value      The value.
- *
- * @return Number of such lines, or NPRDMA_TOUCH_FAULT.
- */
+/* Count lines of NPRDMA_LINE_SIZE bytes whose first 8 bytes have a certain
+ * value, in memory of any alignment */
 long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value);
 
 #endif
 
 
-/**
- * Check whether a thread was in a touch when it received a signal.
- * Async-signal-safe.
- *
- * @param [in]  context  ucontext_t, the argument of the signal handler.
- * @param [out] regs     Filled.
- *
- * @return Nonzero if the thread was in a touch.
- */
+/* Whether a thread was in a touch when it received a signal with this
+ * ucontext_t. Async-signal-safe. */
 int nprdma_touch_is_at(const void *context, nprdma_touch_regs_t *regs);
 
 
-/**
- * Make a touch return NPRDMA_TOUCH_FAULT when the signal handler returns.
- *
- * @param [inout] context  As for @ref nprdma_touch_is_at, which returned
- *                         nonzero.
- */
+/* Make that touch return NPRDMA_TOUCH_FAULT when the signal handler returns */
 void nprdma_touch_fail(void *context);
 
 END_C_DECLS

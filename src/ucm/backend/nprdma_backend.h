@@ -9,12 +9,10 @@
 
 BEGIN_C_DECLS
 
-/**
- * A back end owns the states of the pages of a region, and re-points the
+/* A back end owns the states of the pages of a region, and re-points the
  * windows of the NIC. It is the kernel module or its emulation. The monitor
  * decides *when* a page is populated or invalidated; the back end does it, in
- * the order of ARCHITECTURE 3.
- */
+ * the order of ARCHITECTURE 3. */
 
 
 /* Most pages of one call of populate: one chunk */
@@ -25,7 +23,7 @@ BEGIN_C_DECLS
 #define NPRDMA_BACKEND_WHY_MAX 320
 
 
-/** Arguments and results of populate. */
+/* Arguments and results of populate */
 typedef struct nprdma_populate {
     nprdma_region_t *region;
     nprdma_range_t  *range; /* Covers the pages */
@@ -39,14 +37,15 @@ typedef struct nprdma_populate {
     uint32_t         revocations;
 
     /* Filled by the back end */
-    size_t           done;      /* Pages, from the first one, that had their
-                                 * bits at some time or were skipped */
+    /* Pages, from the first one, that had their bits at some time or were
+     * skipped */
+    size_t           done;
     uint64_t         populated; /* Pages whose state it set */
     uint64_t         pageins;   /* System calls that brought pages in */
 } nprdma_populate_t;
 
 
-/** Steps of an invalidation at which tests can suspend it. */
+/* Steps of an invalidation at which tests can suspend it */
 typedef enum nprdma_invalidate_step {
     NPRDMA_INVALIDATE_START,   /* No state is cleared yet */
     NPRDMA_INVALIDATE_QUIESCED /* Drained; the pages are still mapped */
@@ -62,120 +61,87 @@ typedef struct nprdma_backend_stats {
 typedef struct nprdma_backend {
     const char *name;
 
-    /**
-     * Nonzero: the kernel invalidates pages before it takes them, whatever the
+    /* Nonzero: the kernel invalidates pages before it takes them, whatever the
      * cause, and pages that it takes during a populate do not get their bits.
      * So memory hooks need not invalidate for a NIC that accesses memory
      * through the windows. They have to for a NIC that accesses virtual
-     * addresses, which therefore has a drain: the kernel does not wait for it.
-     */
+     * addresses, which therefore has a drain: the kernel does not wait for
+     * it. */
     int         notified;
 
-    /** Nonzero: something of a region holds a file descriptor until it ends. */
+    /* Something of a region holds a file descriptor until it ends */
     int         has_descriptors;
 
-    /**
-     * Prepare for the regions of a monitor; undone by close. Both may be NULL.
-     *
-     * @param [in]  device  As in nprdma_monitor_params_t.
-     * @param [out] why     Buffer of NPRDMA_BACKEND_WHY_MAX bytes. Filled with
-     *                      the reason of an error.
-     *
-     * @return UCS_OK, or UCS_ERR_NO_DEVICE: no monitor is possible. Logs
-     *         nothing, because the caller may have another back end.
-     */
+    /* Prepare for the regions of a monitor on a device, as in
+     * nprdma_monitor_params_t; undone by close. Both may be NULL. `why` has
+     * NPRDMA_BACKEND_WHY_MAX bytes for the reason of UCS_ERR_NO_DEVICE: no
+     * monitor is possible. Logs nothing, because the caller may have another
+     * back end. */
     ucs_status_t (*open)(const char *device, char *why);
     void (*close)(void);
 
-    /**
-     * Create the file descriptor and the states, all absent, of a region.
-     *
-     * @param [inout] region  address and length are set; fd, signature and
-     *                        states are filled.
-     * @param [out]   priv_p  Data of the back end, passed to other functions.
-     *
-     * @return UCS_OK, UCS_ERR_NO_MEMORY, UCS_ERR_EXCEEDS_LIMIT (descriptors, or
-     *         limits of the kernel module) or UCS_ERR_IO_ERROR, after one
-     *         line.
-     */
+    /* Create the file descriptor and the states, all absent, of a region, whose
+     * address and length are set; fd, signature and states are filled. *priv_p
+     * is passed to other functions. UCS_ERR_EXCEEDS_LIMIT: descriptors, or
+     * limits of the kernel module. Errors are logged. */
     ucs_status_t (*region_create)(nprdma_region_t *region, void **priv_p);
 
-    /** Free what region_create created. The states are not used any more. */
+    /* The states are not used any more */
     void (*region_destroy)(nprdma_region_t *region, void *priv);
 
-    /**
-     * A range has ended; it may have been populated. May run in memory hooks.
-     * May be NULL.
-     */
+    /* A range has ended; it may have been populated. May run in memory hooks.
+     * May be NULL. */
     void (*unregister)(void *priv, nprdma_range_t *range);
 
-    /**
-     * Clear bits of the states of pages. The caller waits for the NIC before
-     * the pages may be taken. Runs in memory hooks: no allocation, no log, no
-     * lock.
-     *
-     * @param [in] bits   NPRDMA_PAGE_xx to clear.
-     * @param [in] touch  Nonzero: advance the count of absent pages too,
-     *                    because another thread is about to populate some of
-     *                    them.
-     *
-     * @return Number of pages that lost a bit; at least 1 if the caller has to
-     *         wait for the NIC.
-     */
+    /* Clear bits NPRDMA_PAGE_xx of the states of pages. The caller waits for
+     * the NIC before the pages may be taken. Runs in memory hooks: no
+     * allocation, no log, no lock. `touch`: advance the count of absent pages
+     * too, because another thread is about to populate some of them. Returns
+     * the number of pages that lost a bit; at least 1 if the caller has to wait
+     * for the NIC. */
     size_t (*invalidate)(nprdma_region_t *region, void *priv, size_t first,
                          size_t count, uint32_t bits, int touch);
 
-    /** @return A number that populate compares, too. May be NULL. */
+    /* A number that populate compares, too. May be NULL. */
     uint32_t (*get_revocations)(void *priv);
 
-    /**
-     * Bring pages in, and then set the states of those pages that were not
-     * invalidated since the words were read.
-     *
-     * @return UCS_OK; UCS_ERR_NO_RESOURCE: some words have changed, try again
-     *         from the first such page; UCS_ERR_INVALID_ADDR: a page cannot be
-     *         populated, but all before it are; UCS_ERR_TIMED_OUT: pages were
-     *         taken away repeatedly; UCS_ERR_NO_MEMORY.
-     */
+    /* Bring pages in, and then set the states of those pages that were not
+     * invalidated since the words were read. UCS_ERR_NO_RESOURCE: some words
+     * have changed, try again from the first such page; UCS_ERR_INVALID_ADDR: a
+     * page cannot be populated, but all before it are; UCS_ERR_TIMED_OUT: pages
+     * were taken away repeatedly. */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 
-    /**
-     * @return The first page of [first, end) that is present in the process, or
-     *         end. Never faults. May be NULL.
-     */
+    /* The first page of [first, end) that is present in the process, or end.
+     * Never faults. May be NULL. */
     size_t (*next_resident)(const nprdma_region_t *region, void *priv,
                             size_t first, size_t end);
 
-    /**
-     * Report that an invalidation begins, and that it has been drained. Tests
-     * can suspend it there. May be NULL. Runs in memory hooks.
-     */
+    /* Report that an invalidation begins, and that it has been drained. Tests
+     * can suspend it there. May be NULL. Runs in memory hooks. */
     void (*gate)(nprdma_region_t *region, void *priv,
                  nprdma_invalidate_step_t step, size_t first, size_t count);
 
-    /** Read the counters of a region. */
     void (*query)(void *priv, nprdma_backend_stats_t *stats);
 
-    /** Let the NIC ask the kernel which pages are present, for
+    /* Let the NIC ask the kernel which pages are present, for
      * NPRDMA_RECLAIM_SAMPLED. NULL: the kernel notifies the back end anyway. */
     void (*sample)(nprdma_region_t *region, void *priv, int enable);
 } nprdma_backend_t;
 
 
-/** Emulation: the states are the table of the emulated NIC's IOMMU. */
+/* The states are the table of the emulated NIC's IOMMU */
 extern const nprdma_backend_t nprdma_backend_emulated;
 
-/** Kernel module, with an emulated NIC: the fd of a region maps its states. */
+/* Kernel module, with an emulated NIC: the fd of a region maps its states */
 extern const nprdma_backend_t nprdma_backend_kernel;
 
-/**
- * Kernel module, with a device whose windows it re-points: the fd of a region
- * is a dma-buf. Invalidating flushes the IOMMU, which drains the device.
- */
+/* Kernel module, with a device whose windows it re-points: the fd of a region
+ * is a dma-buf. Invalidating flushes the IOMMU, which drains the device. */
 extern const nprdma_backend_t nprdma_backend_device;
 
 
-/** In a child after fork(): release the locks of the back ends, which another
+/* In a child after fork(): release the locks of the back ends, which another
  * thread of the parent may have held. What they protect is of one process, by
  * its id. */
 void nprdma_emulated_forked(void);
@@ -184,7 +150,7 @@ void nprdma_kernel_forked(void);
 
 struct npemu_iommu;
 
-/** @return The IOMMU table behind a region of the emulation, for tests. */
+/* The IOMMU table behind a region of the emulation, for tests */
 struct npemu_iommu *nprdma_emulated_iommu(const nprdma_region_t *region);
 
 END_C_DECLS

@@ -22,41 +22,29 @@ typedef struct nprdma_kernel_priv {
 } nprdma_kernel_priv_t;
 
 
-/** An ioctl() without the C library. @return As ioctl(), with errno. */
+/* An ioctl() without the C library */
 int nprdma_kernel_call(int ctx, unsigned long request, void *arg);
 
-/** A call that cannot fail, in a function that must not change errno. */
+/* A call that cannot fail, in a function that must not change errno */
 void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg);
 
-/** @return Status for an error of calls that create something. */
+/* For an error of calls that create something */
 ucs_status_t nprdma_kernel_status(int error);
 
-/** @return The process's open module, between open and close. */
+/* The process's open module, between open and close */
 int nprdma_kernel_context(void);
 
 
-/**
- * Create a region of the module, and map its states.
- *
- * @param [inout] region       address and length are set; signature and states
- *                             are filled.
- * @param [out]   self_p       Data of the back end, released by
- *                             nprdma_kernel_region_destroy().
- * @param [out]   states_fd_p  Descriptor of the states, owned by the caller.
- *
- * @return As nprdma_backend_t::region_create.
- */
+/* Create a region of the module, and map its states, as
+ * nprdma_backend_t::region_create. The caller owns the descriptor of the
+ * states. */
 ucs_status_t nprdma_kernel_create(nprdma_region_t *region,
                                   nprdma_kernel_priv_t **self_p,
                                   int *states_fd_p);
 
-/**
- * Take pages away from devices by a call of the module. When it returns, no
+/* Take pages away from devices by a call of the module. When it returns, no
  * device accesses them through windows, even if another thread, or the kernel,
- * has taken them. For memory hooks.
- *
- * @return Pages that lost a bit.
- */
+ * has taken them. For memory hooks. Returns the pages that lost a bit. */
 size_t nprdma_kernel_take(const nprdma_region_t *region,
                           const nprdma_kernel_priv_t *self, size_t first,
                           size_t count, uint32_t bits, int touch);

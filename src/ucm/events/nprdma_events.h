@@ -13,7 +13,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * Changes of the address space of this process, as UCM reports them: one pair
  * of UCM handlers for all listeners, which run before memory is taken away.
  *
@@ -27,96 +27,60 @@ BEGIN_C_DECLS
  */
 
 
-/** Functions that are called for events. Any may be NULL. */
+/* Functions that are called for events. Any may be NULL. */
 typedef struct nprdma_listener {
-    /**
-     * In the hook, before a call.
-     *
-     * @param [in] taken  Addresses whose pages are unmapped or replaced. May be
-     *                    larger than that if the event is not exact.
-     * @param [in] gone   Part of @a taken that is not mapped after the call;
-     *                    never too large.
-     */
+    /* In the hook, before a call. Pages of `taken` are unmapped or replaced; it
+     * may be larger than that if the event is not exact. `gone`, a part of it,
+     * is not mapped after the call, and never too large. */
     void (*before)(void *arg, nprdma_span_t taken, nprdma_span_t gone);
 
-    /**
-     * In the hook, after a call, while the range is still blocked.
-     *
-     * @param [in] mapped  Addresses that are mapped now: the result of the
-     *                     call, or the range that a failed call did not unmap.
-     */
+    /* In the hook, after a call, while the range is still blocked. `mapped` is
+     * the result of the call, or the range that a failed call did not unmap. */
     void (*after)(void *arg, nprdma_span_t mapped);
 
-    /** In the parent, before fork() and again after it. */
+    /* In the parent, before fork() and again after it */
     void (*fork)(void *arg);
 
     void *arg; /* Passed to the functions above */
 } nprdma_listener_t;
 
 
-/**
- * Add a listener. The first one installs the UCM handlers.
- *
- * @param [in] listener  Memory of the caller, valid until it is removed.
- *
- * @return UCS_OK; UCS_ERR_UNSUPPORTED if UCM cannot deliver the events
- *         (switched off by UCX_MEM_EVENTS=n, hooks cannot be installed, or
- *         another library that patches libc has disconnected them);
- *         UCS_ERR_NO_MEMORY; UCS_ERR_EXCEEDS_LIMIT for too many listeners.
- */
+/* Add a listener; the first one installs the UCM handlers. UCS_ERR_UNSUPPORTED:
+ * UCM cannot deliver the events (switched off by UCX_MEM_EVENTS=n, hooks cannot
+ * be installed, or another library that patches libc has disconnected them). */
 ucs_status_t nprdma_events_add(const nprdma_listener_t *listener);
 
 
-/**
- * Remove a listener. None of its functions runs any more when this returns.
- *
- * @param [in] listener  As added. A listener that was added before fork(), in
- *                       the parent, is ignored.
- */
+/* None of the listener's functions runs any more when this returns. One that
+ * was added before fork(), in the parent, is ignored. */
 void nprdma_events_remove(const nprdma_listener_t *listener);
 
 
-/**
- * @return The first address of [start, end) that a call in progress takes away;
- *         @a end if there is none; @a start if more calls are in progress than
- *         are recorded separately.
- */
+/* The first address of [start, end) that a call in progress takes away; `end`
+ * if there is none; `start` if more calls are in progress than are recorded
+ * separately */
 uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end);
 
 
-/**
- * Block a range as a call that takes it away does, without calling listeners.
- * The same thread undoes it, the last block first.
- */
+/* Block a range as a call that takes it away does, without calling listeners.
+ * The same thread undoes it, the last block first. */
 void nprdma_events_block(nprdma_span_t span);
 
 
-/**
- * As @ref nprdma_events_block, and call the listeners: nothing uses the memory
- * when this returns. For calls that bypass UCM. For memory hooks.
- *
- * @param [in] taken  Addresses whose pages are unmapped or replaced.
- * @param [in] gone   Part of @a taken that is not mapped after the call.
- */
+/* As nprdma_events_block(), and call the listeners: nothing uses the memory
+ * when this returns. For calls that bypass UCM, and for memory hooks. */
 void nprdma_events_take(nprdma_span_t taken, nprdma_span_t gone);
 
 
-/** Undo the last of these two calls of this thread. */
+/* Undo the last of these two calls of this thread */
 void nprdma_events_unblock(void);
 
 
-/**
- * Allocate memory that is all zeros in a forked child. So a child can tell the
- * objects of its parent from its own.
- *
- * @param [in] size  Bytes.
- *
- * @return Zeroed memory, or NULL.
- */
+/* Allocate zeroed memory that is all zeros in a forked child, too. So a child
+ * can tell the objects of its parent from its own. */
 void *nprdma_events_alloc_wiped(size_t size);
 
 
-/** Free what @ref nprdma_events_alloc_wiped returned. */
 void nprdma_events_free_wiped(void *ptr, size_t size);
 
 END_C_DECLS

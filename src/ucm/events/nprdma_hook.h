@@ -10,7 +10,7 @@
 
 BEGIN_C_DECLS
 
-/** Attributes of functions that run in hooks, ranges of addresses, and time. */
+/* Attributes of functions that run in hooks, ranges of addresses, and time. */
 
 
 /* Not instrumented by ThreadSanitizer */
@@ -32,7 +32,7 @@ BEGIN_C_DECLS
 #define NPRDMA_HOOK NPRDMA_UNINSTRUMENTED
 
 
-/** A range of addresses, empty unless start < end. */
+/* A range of addresses, empty unless start < end */
 typedef struct nprdma_span {
     uintptr_t start;
     uintptr_t end; /* First byte behind it; UINTPTR_MAX: up to the end */
@@ -47,7 +47,6 @@ static inline nprdma_span_t nprdma_span(uintptr_t start, uintptr_t end)
     return span;
 }
 
-/** @return Nonzero if two spans have a common byte. */
 NPRDMA_HOOK
 static inline int nprdma_span_overlaps(nprdma_span_t a, nprdma_span_t b)
 {

@@ -10,20 +10,18 @@
 
 BEGIN_C_DECLS
 
-/**
- * Lazy unmapping, after Gerofi et al. (doi 10.1145/2966884.2966888): a block
+/* Lazy unmapping, after Gerofi et al. (doi 10.1145/2966884.2966888): a block
  * that the process unmaps is kept, inaccessible, and given to the next mapping
  * of its size, without page faults. The kernel takes the pages of kept blocks
  * when memory is short (MADV_FREE). A UCM handler takes the place of the system
  * call, behind all that nprdma_events.h does before one and before all that it
- * does after one. What leaves the pool goes through the listeners again.
- */
+ * does after one. What leaves the pool goes through the listeners again. */
 
 
-/** The C library maps each larger block by itself: it may be a buffer */
+/* The C library maps each larger block by itself: it may be a buffer */
 #define NPRDMA_LAZY_MIN ((size_t)128 * 1024)
 
-/** Bytes that are kept at most */
+/* Bytes that are kept at most */
 #define NPRDMA_LAZY_MAX ((size_t)1 << 40)
 
 
@@ -32,30 +30,23 @@ typedef struct nprdma_lazy_stats {
     uint64_t kept;    /* Blocks that were kept in place of being unmapped */
     uint64_t reused;  /* Of these given to a mapping */
     uint64_t dropped; /* Of these unmapped */
-    uint64_t tainted; /* Blocks that could not be kept, for what the program
-                       * has done to them */
+    /* Blocks that could not be kept, for what the program has done to them */
+    uint64_t tainted;
 } nprdma_lazy_stats_t;
 
 
-/**
- * Keep blocks that the process unmaps. Called behind nprdma_events_add(). While
- * there is a user already, its limit stays.
- *
- * @param [in] limit  Bytes of all kept blocks, at least two of the smallest
- *                    ones. A block of more than half of it is not kept.
- *
- * @return Nonzero if so, to be undone by @ref nprdma_lazy_stop. Else one line
- *         in the log says why nothing is kept.
- */
+/* Keep blocks that the process unmaps, of `limit` bytes in all; one of more
+ * than half of it is not kept. Called behind nprdma_events_add(). While there
+ * is a user already, its limit stays. Zero: one line in the log says why
+ * nothing is kept. Else it is undone by nprdma_lazy_stop(). */
 int nprdma_lazy_start(size_t limit);
 
 
-/** End the use. The last user's call unmaps all that is kept. */
+/* The last user's call unmaps all that is kept */
 void nprdma_lazy_stop(void);
 
 
-/** @param [out] stats  Filled, not all at the same moment. Since the first use
- *                      that has not ended; all zeros if there was none. */
+/* Since the first use that has not ended, not all at the same moment */
 void nprdma_lazy_query(nprdma_lazy_stats_t *stats);
 
 END_C_DECLS

@@ -9,14 +9,9 @@
 
 BEGIN_C_DECLS
 
-/**
- * Find the end of the range that shmdt() of an address unmaps; events do not
- * report it. Reads /proc/self/maps by raw system calls: for memory hooks.
- *
- * @param [in] address  Address at which the segment is attached.
- *
- * @return First address behind the segment; 0 if no segment begins there.
- */
+/* First address behind the segment that shmdt() of an address unmaps, or 0;
+ * events do not report it. Reads /proc/self/maps by raw system calls: for
+ * memory hooks. */
 uintptr_t nprdma_maps_segment_end(uintptr_t address);
 
 END_C_DECLS

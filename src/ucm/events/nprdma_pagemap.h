@@ -44,7 +44,7 @@ typedef struct nprdma_pagemap_scan {
 
 #define NPRDMA_PAGEMAP_SCAN _IOWR('f', 16, nprdma_pagemap_scan_t)
 
-/** Before the call. valgrind does not know that the call fills in the runs, and
+/* Before the call. valgrind does not know that the call fills in the runs, and
  * would report each use of them. */
 NPRDMA_HOOK
 static inline void nprdma_pagemap_clear(nprdma_pagemap_run_t *runs,

@@ -34,8 +34,8 @@ typedef struct nprdma_procmap_query {
     uint64_t inode;
     uint32_t dev_major;
     uint32_t dev_minor;
-    uint32_t vma_name_size; /* In: of the buffer. Out: of the name with its end,
-                             * or 0 */
+    /* In: of the buffer. Out: of the name with its end, or 0 */
+    uint32_t vma_name_size;
     uint32_t build_id_size;
     uint64_t vma_name_addr;
     uint64_t build_id_addr;
@@ -44,16 +44,11 @@ typedef struct nprdma_procmap_query {
 #define NPRDMA_PROCMAP_QUERY _IOWR('f', 17, nprdma_procmap_query_t)
 
 
-/**
- * Whether one private anonymous mapping without a name covers a span. The
- * kernel merges neighbours, so the mapping may be larger, but if a border is
- * inside of the span, its parts differ. For memory hooks; changes errno.
- *
- * @param [in] fd     /proc/self/maps.
- * @param [in] flags  Of vma_flags, which must be these.
- *
- * @return 2 if so, 0 if not, 1 if the kernel does not tell.
- */
+/* Whether one private anonymous mapping without a name, and with these flags,
+ * covers a span, by /proc/self/maps: 2 if so, 0 if not, 1 if the kernel does
+ * not tell. The kernel merges neighbours, so the mapping may be larger, but if
+ * a border is inside of the span, its parts differ. For memory hooks; changes
+ * errno. */
 NPRDMA_HOOK
 static inline int
 nprdma_procmap_is_whole(int fd, nprdma_span_t span, uint64_t flags)

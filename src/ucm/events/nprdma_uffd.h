@@ -10,31 +10,19 @@ BEGIN_C_DECLS
 /* Memory that the application watches by a userfaultfd */
 
 
-/**
- * Open a userfaultfd that is only for @ref nprdma_uffd_is_foreign.
- *
- * @return Descriptor, to be closed by the caller, or -1: the kernel gives this
- *         process none, and so none to the program that it runs.
- */
+/* Open a userfaultfd that is only for nprdma_uffd_is_foreign(). -1: the kernel
+ * gives this process none, and so none to the program that it runs. */
 int nprdma_uffd_open_probe(void);
 
-/**
- * Find out whether the application watches memory by a userfaultfd of its own.
- * No call tells so. But a mapping that no userfaultfd watches has no pages to
- * continue with (ENOENT), and a range that one watches cannot be registered
- * with another one (ioctl_userfaultfd(2), EBUSY). For memory hooks; may change
- * errno.
- *
- * @param [in] probe      From @ref nprdma_uffd_open_probe, in this process.
- * @param [in] span       Whole pages of writable private anonymous memory.
- *                        Nothing watches them by @a probe before or after the
- *                        call.
- * @param [in] page_size  Bytes of a page if one mapping of the kernel covers
- *                        the span: then its first page tells for all, which is
- *                        faster. 0: there may be several.
- *
- * @return Nonzero if any page is watched, or if the kernel does not say so.
- */
+/* Find out whether the application watches whole pages of writable private
+ * anonymous memory by a userfaultfd of its own. No call tells so. But a mapping
+ * that no userfaultfd watches has no pages to continue with (ENOENT), and a
+ * range that one watches cannot be registered with another one
+ * (ioctl_userfaultfd(2), EBUSY). Nothing watches them by `probe` before or
+ * after the call. If one mapping of the kernel covers the span, its page size
+ * makes it faster: its first page tells for all. 0: there may be several.
+ * Nonzero also if the kernel does not say so. For memory hooks; may change
+ * errno. */
 int nprdma_uffd_is_foreign(int probe, nprdma_span_t span, size_t page_size);
 
 END_C_DECLS

@@ -7,11 +7,9 @@
 
 BEGIN_C_DECLS
 
-/**
- * The reclaimer evicts populated pages at random. So operations meet absent
+/* The reclaimer evicts populated pages at random. So operations meet absent
  * pages often, which is rare on a machine with enough memory. The choice of
- * pages is a function of the seed and of the pages populated at that moment.
- */
+ * pages is a function of the seed and of the pages populated at that moment. */
 
 
 typedef struct nprdma_reclaimer nprdma_reclaimer_t;
@@ -32,18 +30,10 @@ typedef struct nprdma_reclaimer_params {
 } nprdma_reclaimer_params_t;
 
 
-/**
- * Start a reclaimer. Its seed is logged.
- *
- * @param [in]  params       Copied.
- * @param [out] reclaimer_p  To be passed to @ref nprdma_reclaimer_stop.
- *
- * @return UCS_OK or UCS_ERR_NO_MEMORY.
- */
+/* Its seed is logged */
 ucs_status_t nprdma_reclaimer_start(const nprdma_reclaimer_params_t *params,
                                     nprdma_reclaimer_t **reclaimer_p);
 
-/** Stop the thread, and free the reclaimer. */
 void nprdma_reclaimer_stop(nprdma_reclaimer_t *reclaimer);
 
 END_C_DECLS

@@ -13,32 +13,28 @@
 
 BEGIN_C_DECLS
 
-/**
- * Regions and ranges, as the monitor shows them to its users and to its back
- * ends. nprdma_monitor.h has the words.
- */
+/* Regions and ranges, as the monitor shows them to its users and to its back
+ * ends. nprdma_monitor.h has the words. */
 
 
-/** A region. The monitor sets all fields but @a priv; users only read them. */
+/* A region. The monitor sets all fields but `priv`; users only read them. */
 typedef struct nprdma_region {
     uintptr_t                  address;   /* Of the first byte, page aligned */
     size_t                     length;    /* Bytes, whole pages */
-    int                        fd;        /* Offsets: [0, length) R window,
-                                           * [length, 2 * length) W window, then
-                                           * the states */
-    uint64_t                   signature; /* Value of each 64-bit word of an
-                                           * absent page; one per process */
+    /* Offsets: [0, length) R window, [length, 2 * length) W window, then the
+     * states */
+    int                        fd;
+    /* Each 64-bit word of an absent page; one per process */
+    uint64_t                   signature;
     const nprdma_page_state_t *states;    /* One word per page */
-    int                        is_local;  /* For operations of this process:
-                                           * no peer gets a key of it */
+    /* For operations of this process: no peer gets a key of it */
+    int                        is_local;
     void                      *priv;      /* Set by the user in attach */
 } nprdma_region_t;
 
 
-/**
- * A live registration, embedded in an object of the caller. The monitor sets
- * all fields; users may read @a region, @a address and @a length.
- */
+/* A live registration, embedded in an object of the caller. The monitor sets
+ * all fields; users may read `region`, `address` and `length`. */
 typedef struct nprdma_range {
     ucs_list_link_t  list;
     nprdma_region_t *region;  /* Covers the whole of the range */
@@ -48,14 +44,14 @@ typedef struct nprdma_range {
 } nprdma_range_t;
 
 
-/** How pages are populated. */
+/* How pages are populated. */
 enum {
     NPRDMA_POPULATE_WRITE    = 1 << 0, /* For reading and writing by the NIC */
     NPRDMA_POPULATE_RESIDENT = 1 << 1  /* Only present pages: no page faults */
 };
 
 
-/** @return Number of pages that @a length bytes, at least one, lie in. */
+/* Pages that `length` bytes, at least one, lie in */
 static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
 {
     return ((address + length - 1) >> NPRDMA_PAGE_SHIFT) -
@@ -63,7 +59,6 @@ static inline size_t nprdma_region_num_pages(uintptr_t address, size_t length)
 }
 
 
-/** @return Index of the state of the page that holds @a address. */
 static inline size_t
 nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
 {
@@ -71,19 +66,9 @@ nprdma_region_page_index(const nprdma_region_t *region, uintptr_t address)
 }
 
 
-/**
- * Copy the states of the local pages of an operation before it is posted
- * (ARCHITECTURE 3, local side).
- *
- * @param [in]  region   Region.
- * @param [in]  address  First byte, inside of it.
- * @param [in]  length   Bytes, at least one, inside of it.
- * @param [in]  bits     Bits that every page must have, NPRDMA_PAGE_xx.
- * @param [out] copy     nprdma_region_num_pages() words.
- *
- * @return Nonzero if every page has the bits. If not, the caller populates the
- *         pages and calls this again.
- */
+/* Copy the states of the local pages of an operation before it is posted
+ * (ARCHITECTURE 3, local side). Zero unless every page has the bits
+ * NPRDMA_PAGE_xx: then the caller populates the pages and calls this again. */
 static inline int
 nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
                        size_t length, uint32_t bits, uint32_t *copy)
@@ -96,15 +81,9 @@ nprdma_region_snapshot(const nprdma_region_t *region, uintptr_t address,
 }
 
 
-/**
- * After the completion was polled, check that no page was taken away since
- * @ref nprdma_region_snapshot. Exact, because the state of a page changes
- * before the page is taken.
- *
- * @param [in] copy  Filled by nprdma_region_snapshot() for the same arguments.
- *
- * @return Nonzero if no state has changed.
- */
+/* After the completion was polled, check that no page was taken away since
+ * nprdma_region_snapshot() of the same bytes. Exact, because the state of a
+ * page changes before the page is taken. */
 static inline int
 nprdma_region_unchanged(const nprdma_region_t *region, uintptr_t address,
                         size_t length, const uint32_t *copy)

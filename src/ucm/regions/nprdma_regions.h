@@ -12,7 +12,7 @@
 
 BEGIN_C_DECLS
 
-/**
+/*
  * Table of the regions of a monitor, sorted by address, and the monitor's data
  * of each region.
  *
@@ -48,9 +48,9 @@ typedef struct nprdma_region_obj {
     _Atomic uint32_t         lock;       /* Leaf: num_ranges and ranges */
     uint32_t                 num_ranges;
     ucs_list_link_t          ranges;     /* Live registrations */
-    atomic_int               is_closed;  /* A range of it was invalidated: its
-                                          * keys must not open memory that is
-                                          * registered later */
+    /* A range of it was invalidated: its keys must not open memory that is
+     * registered later */
+    atomic_int               is_closed;
     _Atomic uint64_t         idle_since; /* Tick of the monitor's clock */
     void                    *backend_priv;
     size_t                   num_chunks;
@@ -66,12 +66,12 @@ typedef struct nprdma_region_obj {
     /* In one block of memory; an array has an element per chunk unless said
      * otherwise */
     size_t                   info_size;
-    _Atomic uint64_t        *retired;    /* Bit per page: unmapped since it was
-                                          * registered */
+    /* Bit per page: unmapped since it was registered */
+    _Atomic uint64_t        *retired;
     _Atomic uint16_t        *retired_in; /* Number of bits set in retired */
     _Atomic uint8_t         *touched;    /* Nonzero: may have been populated */
-    uint64_t                *pending;    /* Bit per page: to be revoked by the
-                                          * next tick */
+    /* Bit per page: to be revoked by the next tick */
+    uint64_t                *pending;
     uint8_t                 *pending_in; /* Nonzero: bits are set in pending */
     uint8_t                 *ended;      /* Nonzero: a range in it has ended */
 
@@ -102,7 +102,7 @@ typedef struct nprdma_regions {
 } nprdma_regions_t;
 
 
-/** Function for @ref nprdma_regions_foreach; it may run in memory hooks. */
+/* It may run in memory hooks */
 typedef void (*nprdma_regions_func_t)(nprdma_region_obj_t *region, void *arg);
 
 
@@ -112,83 +112,60 @@ static inline nprdma_region_obj_t *nprdma_region_obj(nprdma_region_t *region)
 }
 
 
-/** Prepare an empty table. @return UCS_OK or UCS_ERR_NO_MEMORY. */
 ucs_status_t nprdma_regions_init(nprdma_regions_t *table);
 
-/** @return Number of regions in the table. */
 uint32_t nprdma_regions_count(const nprdma_regions_t *table);
 
-/** Free the table, from which all regions have been removed. */
+/* All regions have been removed from the table */
 void nprdma_regions_cleanup(nprdma_regions_t *table);
 
 
-/**
- * Allocate an object for a region that is not in the table yet, so that no
- * other thread has a reference.
- *
- * @return The object with address and length set; NULL if there is no memory or
- *         there are NPRDMA_REGIONS_MAX regions.
- */
+/* An object for a region that is not in the table yet, with address and length
+ * set. NULL without memory, or if there are NPRDMA_REGIONS_MAX regions. */
 nprdma_region_obj_t *
 nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
                      int is_local);
 
-/** Free an object that is not in the table and that no thread uses. */
+/* The object is not in the table, and no thread uses it */
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
-/**
- * Insert a complete region into the table, with one reference that the caller
- * owns; and remove it. Calls of both must be serialised.
- */
+/* Insert a complete region into the table, with one reference that the caller
+ * owns; and remove it. Calls of both must be serialised. */
 void nprdma_regions_insert(nprdma_regions_t *table,
                            nprdma_region_obj_t *region);
 void nprdma_regions_remove(nprdma_regions_t *table,
                            nprdma_region_obj_t *region);
 
 
-/**
- * Find a region of a kind that covers [start, end) and is not closed, and take
- * a reference.
- *
- * @return The region, to be passed to @ref nprdma_region_put; or NULL.
- */
+/* A region of a kind that covers [start, end) and is not closed, with a
+ * reference; or NULL */
 nprdma_region_obj_t *
 nprdma_regions_get(nprdma_regions_t *table, uintptr_t start, uintptr_t end,
                    int is_local);
 
-/** Drop a reference. */
 void nprdma_region_put(nprdma_region_obj_t *region);
 
 
-/**
- * Call a function for each region that overlaps a range, with a reference held.
+/* Call a function for each region that overlaps a range, with a reference held.
  * Includes regions that are being dropped. If the table changes meanwhile, the
- * function may be called twice for a region. For memory hooks.
- */
+ * function may be called twice for a region. For memory hooks. */
 void nprdma_regions_foreach(nprdma_regions_t *table, nprdma_span_t span,
                             nprdma_regions_func_t func, void *arg);
 
 
-/**
- * Select the region that has been idle for the longest time, and make sure that
- * @ref nprdma_regions_get does not return it any more.
- *
- * @param [in] table      Table.
- * @param [in] is_closed  Nonzero: only regions that are closed.
- *
- * @return The region. Only memory hooks may use it until
- *         @ref nprdma_regions_drop, which waits for these. NULL if no region is
- *         idle.
- */
+/* Select the region that has been idle for the longest time, of all or of
+ * closed ones, and make sure that nprdma_regions_get() does not return it any
+ * more. Only memory hooks may use it until nprdma_regions_drop(), which waits
+ * for these. NULL if no region is idle. */
 nprdma_region_obj_t *nprdma_regions_take_idle(nprdma_regions_t *table,
                                               int is_closed);
 
-/** Remove the region of @ref nprdma_regions_take_idle, and wait until no memory
- * hook uses it. */
+/* Remove the region of nprdma_regions_take_idle(), and wait until no memory
+ * hook uses it */
 void nprdma_regions_drop(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
 
-/** Lock of a region: a leaf, no other lock is taken while it is held. */
+/* A leaf: no other lock is taken while it is held */
 void nprdma_region_lock(nprdma_region_obj_t *region);
 void nprdma_region_unlock(nprdma_region_obj_t *region);
 
@@ -203,7 +180,7 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
                                    nprdma_span_t span);
 
 
-/**
+/*
  * Retire pages: they are not mapped any more. A new mapping at the same
  * addresses must not be taken for the registered memory, even if the monitor
  * did not see the call that mapped it. Readmit pages: they are mapped or
@@ -212,7 +189,7 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
-/** @return Number of pages before the first one that is retired. */
+/* Pages before the first one that is retired */
 size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
                                  nprdma_pages_t pages);
 
