@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_odp_check.h"
-#include "uct/ib/nprdma/net/nprdma_qp.h"
+#include "nprdma_loop.h"
 
 #include "ucm/regions/nprdma_reg.h"
 
@@ -14,8 +14,6 @@
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
-#include <sched.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -23,12 +21,6 @@
 /* Bytes of each of the two ranges, and their number */
 #define UCT_NPRDMA_ODP_CHECK_RANGE   (8 * NPRDMA_PAGE_SIZE)
 #define UCT_NPRDMA_ODP_CHECK_LENGTH  (2 * UCT_NPRDMA_ODP_CHECK_RANGE)
-
-/* Limit in seconds for one work request, if the device never completes it */
-#define UCT_NPRDMA_ODP_CHECK_PATIENCE  30.0
-
-/* Starting PSN of both queue pairs */
-#define UCT_NPRDMA_ODP_CHECK_PSN  1
 
 
 /* Places of a transfer within the two ranges */
@@ -54,94 +46,11 @@ static const uct_nprdma_odp_check_case_t uct_nprdma_odp_check_pages = {
 
 
 typedef struct uct_nprdma_odp_check {
-    uct_nprdma_device_t  *dev;
+    uct_nprdma_loop_t    loop;
     uct_nprdma_odp_t     *odp;
-    uint8_t              port_num;
-    struct ibv_cq        *cq;
-    struct ibv_qp        *qps[2];    /* Requester, responder */
     uct_nprdma_odp_mrs_t mrs;        /* Of the memory, with remote rights */
     uint8_t              *memory;    /* Local range, remote range */
 } uct_nprdma_odp_check_t;
-
-
-/* ---- set-up ---- */
-
-static int uct_nprdma_odp_check_find_port(uct_nprdma_odp_check_t *check)
-{
-    unsigned port;
-
-    for (port = 1; port <= check->dev->attr.phys_port_cnt; ++port) {
-        if (uct_nprdma_device_port_is_active(check->dev, port)) {
-            check->port_num = port;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-static int uct_nprdma_odp_check_connect(uct_nprdma_odp_check_t *check)
-{
-    uct_nprdma_qp_addr_t addr = { .psn = UCT_NPRDMA_ODP_CHECK_PSN };
-    int i;
-
-    if (uct_nprdma_device_port_addr(check->dev, check->port_num, &addr.dev) !=
-        UCS_OK) {
-        return 0;
-    }
-
-    for (i = 0; i < 2; ++i) {
-        addr.qpn = check->qps[1 - i]->qp_num;
-        if (uct_nprdma_qp_connect(check->dev, check->port_num, check->qps[i],
-                                  UCT_NPRDMA_ODP_CHECK_PSN, &addr,
-                                  &check->dev->config.path,
-                                  UCT_NPRDMA_RNR_FOREVER) != UCS_OK) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static int uct_nprdma_odp_check_open(uct_nprdma_odp_check_t *check)
-{
-    uct_nprdma_qp_params_t params = {
-        .max_send_wr = 4,
-        .max_recv_wr = 1
-    };
-    int i;
-
-    check->cq = check->dev->verbs->create_cq(check->dev->context, 16, NULL,
-                                             NULL, 0);
-    if (check->cq == NULL) {
-        return 0;
-    }
-
-    params.send_cq = check->cq;
-    params.recv_cq = check->cq;
-    for (i = 0; i < 2; ++i) {
-        if (uct_nprdma_qp_create(check->dev, check->port_num, &params,
-                                 &check->qps[i], NULL) != UCS_OK) {
-            check->qps[i] = NULL;
-            return 0;
-        }
-    }
-    return uct_nprdma_odp_check_connect(check);
-}
-
-static void uct_nprdma_odp_check_close(uct_nprdma_odp_check_t *check)
-{
-    const uct_nprdma_verbs_t *verbs = check->dev->verbs;
-    int i;
-
-    for (i = 0; i < 2; ++i) {
-        if (check->qps[i] != NULL) {
-            verbs->destroy_qp(check->qps[i]);
-        }
-    }
-    if (check->cq != NULL) {
-        verbs->destroy_cq(check->cq);
-    }
-    uct_nprdma_odp_unexport(check->odp, &check->mrs);
-}
 
 
 /* ---- transfers ---- */
@@ -168,45 +77,17 @@ uct_nprdma_odp_check_fill(uct_nprdma_odp_check_t *check, unsigned round)
     return 1;
 }
 
-/* @return Completion status; IBV_WC_GENERAL_ERR if there is none. */
 static enum ibv_wc_status
-uct_nprdma_odp_check_post(uct_nprdma_odp_check_t *check,
+uct_nprdma_odp_check_move(uct_nprdma_odp_check_t *check,
                           enum ibv_wr_opcode opcode, uint8_t *local,
                           uint8_t *remote, uint32_t rkey, size_t length)
 {
-    int is_read           = (opcode == IBV_WR_RDMA_READ);
-    ucs_time_t end        = ucs_get_time() +
-                            ucs_time_from_sec(UCT_NPRDMA_ODP_CHECK_PATIENCE);
-    struct ibv_sge sge    = {
-        .addr   = (uintptr_t)local,
-        .length = length,
-        .lkey   = uct_nprdma_odp_lkey(check->odp, (uintptr_t)local, length,
-                                      is_read)
-    };
-    struct ibv_send_wr wr = {
-        .opcode              = opcode,
-        .sg_list             = &sge,
-        .num_sge             = 1,
-        .send_flags          = IBV_SEND_SIGNALED,
-        .wr.rdma.remote_addr = (uintptr_t)remote,
-        .wr.rdma.rkey        = rkey
-    };
-    struct ibv_send_wr *bad;
-    struct ibv_wc wc;
-    int count;
+    uint32_t lkey = uct_nprdma_odp_lkey(check->odp, (uintptr_t)local, length,
+                                        opcode == IBV_WR_RDMA_READ);
 
-    if (ibv_post_send(check->qps[0], &wr, &bad) != 0) {
-        return IBV_WC_GENERAL_ERR;
-    }
-
-    do {
-        count = ibv_poll_cq(check->cq, 1, &wc);
-        if (count != 0) {
-            return (count < 0) ? IBV_WC_GENERAL_ERR : wc.status;
-        }
-        sched_yield();
-    } while (ucs_get_time() < end);
-    return IBV_WC_GENERAL_ERR;
+    uct_nprdma_loop_post(&check->loop, opcode, local, lkey, length,
+                         (uintptr_t)remote, rkey);
+    return uct_nprdma_loop_wait(&check->loop);
 }
 
 /* Exactly the transferred bytes are in the other range, and zeros around
@@ -248,15 +129,15 @@ uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check,
     }
 
     status = is_read ?
-             uct_nprdma_odp_check_post(check, IBV_WR_RDMA_READ, target + to,
+             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_READ, target + to,
                                        source + from, check->mrs.r->rkey,
                                        it->length) :
-             uct_nprdma_odp_check_post(check, IBV_WR_RDMA_WRITE, source + from,
+             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE, source + from,
                                        target + to, check->mrs.w->rkey,
                                        it->length);
     if (status != IBV_WC_SUCCESS) {
         ucs_debug("%s: the check of on-demand paging failed with status %d",
-                  check->dev->name, (int)status);
+                  check->loop.dev->name, (int)status);
         return "its on-demand paging does not work";
     }
 
@@ -277,12 +158,10 @@ uct_nprdma_odp_check_case(uct_nprdma_odp_check_t *check,
     return why;
 }
 
-/*
- * WRITE to pages that the process shares and has to copy before, as it shares
+/* WRITE to pages that the process shares and has to copy before, as it shares
  * pages after fork(), or the kernel's page of zeros. Here it shares those of a
  * file, so that a wrong WRITE does no harm. They are mapped read-only when the
- * memory is registered.
- */
+ * memory is registered. */
 static const char *
 uct_nprdma_odp_check_write_shared(uct_nprdma_odp_check_t *check, int fd,
                                   uint8_t *target, uint32_t rkey)
@@ -292,7 +171,7 @@ uct_nprdma_odp_check_write_shared(uct_nprdma_odp_check_t *check, int fd,
     size_t i;
 
     if (!uct_nprdma_odp_check_fill(check, 0) ||
-        (uct_nprdma_odp_check_post(check, IBV_WR_RDMA_WRITE,
+        (uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE,
                                    check->memory + it->local,
                                    target + it->remote, rkey,
                                    it->length) != IBV_WC_SUCCESS)) {
@@ -396,13 +275,10 @@ static int uct_nprdma_odp_check_reg(uct_nprdma_odp_check_t *check)
 const char *uct_nprdma_odp_check(uct_nprdma_device_t *dev,
                                  uct_nprdma_odp_t *odp)
 {
-    uct_nprdma_odp_check_t check = {
-        .dev = dev,
-        .odp = odp
-    };
+    uct_nprdma_odp_check_t check = { .odp = odp };
     const char *why;
 
-    if (!uct_nprdma_odp_check_find_port(&check)) {
+    if (!uct_nprdma_loop_init(&check.loop, dev)) {
         return "no port is active, so its on-demand paging cannot be checked";
     }
 
@@ -415,13 +291,14 @@ const char *uct_nprdma_odp_check(uct_nprdma_device_t *dev,
 
     if (!uct_nprdma_odp_check_reg(&check)) {
         why = "it registers no memory with on-demand paging";
-    } else if (!uct_nprdma_odp_check_open(&check)) {
+    } else if (!uct_nprdma_loop_open(&check.loop)) {
         why = "no connection for the check of its on-demand paging";
     } else {
         why = uct_nprdma_odp_check_run(&check);
     }
 
-    uct_nprdma_odp_check_close(&check);
+    uct_nprdma_loop_close(&check.loop);
+    uct_nprdma_odp_unexport(odp, &check.mrs);
     munmap(check.memory, UCT_NPRDMA_ODP_CHECK_LENGTH);
     return why;
 }

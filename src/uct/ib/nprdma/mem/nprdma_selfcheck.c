@@ -5,13 +5,12 @@
 #endif
 
 #include "nprdma_selfcheck.h"
+#include "nprdma_loop.h"
 #include "nprdma_mrs.h"
-#include "uct/ib/nprdma/net/nprdma_qp.h"
 
 #include "ucm/nprdma_invalidate.h"
 
 #include <ucs/debug/log.h>
-#include <ucs/sys/math.h>
 #include <ucs/time/time.h>
 
 #include <errno.h>
@@ -35,19 +34,13 @@
  * is taken this often in a row is a device or a kernel that does not work. */
 #define UCT_NPRDMA_SELFCHECK_TRIES   100
 
-/* Seconds for a few work requests */
-#define UCT_NPRDMA_SELFCHECK_TIMEOUT 20.0
-
 
 typedef struct uct_nprdma_selfcheck {
     uct_nprdma_mem_md_t *md;
     char                *why;
     size_t              max;
 
-    struct ibv_cq       *cq;
-    struct ibv_qp       *qp;     /* Posts */
-    struct ibv_qp       *peer;   /* Is at the other end */
-    unsigned            posted;  /* Work requests in flight */
+    uct_nprdma_loop_t   loop;
 
     uint64_t            *memory; /* Is accessed through windows */
     size_t              room;    /* Bytes mapped there */
@@ -139,46 +132,22 @@ uct_nprdma_selfcheck_read(const uct_nprdma_selfcheck_t *self)
 /* ---- work requests ---- */
 
 static void uct_nprdma_selfcheck_post(uct_nprdma_selfcheck_t *self,
-                                      enum ibv_wr_opcode opcode, void *local,
-                                      size_t length, uint64_t address,
-                                      uint32_t rkey)
+                                      enum ibv_wr_opcode opcode, uint32_t rkey)
 {
-    struct ibv_sge sge    = {
-        .addr   = (uintptr_t)local,
-        .length = length,
-        .lkey   = self->mr->lkey
-    };
-    struct ibv_send_wr wr = {
-        .sg_list             = &sge,
-        .num_sge             = 1,
-        .opcode              = opcode,
-        .send_flags          = IBV_SEND_SIGNALED,
-        .wr.rdma.remote_addr = address,
-        .wr.rdma.rkey        = rkey
-    };
-    struct ibv_send_wr *bad;
-
-    /* A request that was not posted does not complete */
-    ++self->posted;
-    if (ibv_post_send(self->qp, &wr, &bad) != 0) {
-        ucs_debug("%s: self-check: a work request was not posted",
-                  self->md->super.name);
-    }
+    uct_nprdma_loop_post(&self->loop, opcode, self->buffer, self->mr->lkey,
+                         UCT_NPRDMA_SELFCHECK_LENGTH, (uintptr_t)self->memory,
+                         rkey);
 }
 
 static void uct_nprdma_selfcheck_post_read(uct_nprdma_selfcheck_t *self)
 {
-    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_READ, self->buffer,
-                              UCT_NPRDMA_SELFCHECK_LENGTH,
-                              (uintptr_t)self->memory,
+    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_READ,
                               uct_nprdma_mrs(self->range.region)->r->rkey);
 }
 
 static void uct_nprdma_selfcheck_post_write(uct_nprdma_selfcheck_t *self)
 {
-    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_WRITE, self->buffer,
-                              UCT_NPRDMA_SELFCHECK_LENGTH,
-                              (uintptr_t)self->memory,
+    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_WRITE,
                               uct_nprdma_mrs(self->range.region)->w->rkey);
 }
 
@@ -190,40 +159,20 @@ static size_t uct_nprdma_selfcheck_index(const uct_nprdma_selfcheck_t *self)
 
 static void uct_nprdma_selfcheck_post_states(uct_nprdma_selfcheck_t *self)
 {
-    uct_nprdma_selfcheck_post(self, IBV_WR_RDMA_READ,
-                              self->buffer + UCT_NPRDMA_SELFCHECK_WORDS,
-                              sizeof(self->before),
-                              uct_nprdma_selfcheck_index(self) *
-                              sizeof(uint32_t),
-                              uct_nprdma_mrs(self->range.region)->s->rkey);
+    uct_nprdma_loop_post(&self->loop, IBV_WR_RDMA_READ,
+                         self->buffer + UCT_NPRDMA_SELFCHECK_WORDS,
+                         self->mr->lkey, sizeof(self->before),
+                         uct_nprdma_selfcheck_index(self) * sizeof(uint32_t),
+                         uct_nprdma_mrs(self->range.region)->s->rkey);
 }
 
-/* Wait until all work requests have completed */
 static ucs_status_t uct_nprdma_selfcheck_wait(uct_nprdma_selfcheck_t *self)
 {
-    double end = ucs_time_to_sec(ucs_get_time()) + UCT_NPRDMA_SELFCHECK_TIMEOUT;
-    struct ibv_wc wc;
-    int count;
+    enum ibv_wc_status status = uct_nprdma_loop_wait(&self->loop);
 
-    while (self->posted > 0) {
-        count = ibv_poll_cq(self->cq, 1, &wc);
-        if (count < 0) {
-            return uct_nprdma_selfcheck_fail(self, "cannot poll");
-        }
-
-        if ((count == 1) && (wc.status != IBV_WC_SUCCESS)) {
-            return uct_nprdma_selfcheck_fail(self, "an operation fails with "
-                                             "status %d", wc.status);
-        }
-
-        if ((count == 0) && (ucs_time_to_sec(ucs_get_time()) > end)) {
-            return uct_nprdma_selfcheck_fail(self, "an operation does not "
-                                             "complete");
-        }
-
-        self->posted -= count;
-    }
-    return UCS_OK;
+    return (status == IBV_WC_SUCCESS) ? UCS_OK :
+           uct_nprdma_selfcheck_fail(self, "an operation fails with status %d",
+                                     status);
 }
 
 
@@ -707,63 +656,11 @@ static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
            uct_nprdma_selfcheck_fail(self, "cannot pin %zu bytes: %m", length);
 }
 
-static ucs_status_t
-uct_nprdma_selfcheck_connect(uct_nprdma_selfcheck_t *self, uint8_t port,
-                             struct ibv_qp *qp, const struct ibv_qp *peer)
-{
-    uct_nprdma_qp_addr_t addr = { .qpn = peer->qp_num };
-    ucs_status_t status;
-
-    status = uct_nprdma_device_port_addr(&self->md->super, port, &addr.dev);
-    return (status != UCS_OK) ? status :
-           uct_nprdma_qp_connect(&self->md->super, port, qp, 0, &addr,
-                                 &self->md->super.config.path, 0);
-}
-
-/* Two queue pairs of one port */
-static ucs_status_t
-uct_nprdma_selfcheck_loop(uct_nprdma_selfcheck_t *self, uint8_t port)
-{
-    uct_nprdma_device_t *dev      = &self->md->super;
-    uct_nprdma_qp_params_t params = {
-        .max_send_wr = 4,
-        .max_recv_wr = 1
-    };
-    ucs_status_t status;
-
-    self->cq = dev->verbs->create_cq(dev->context, 16, NULL, NULL, 0);
-    if (self->cq == NULL) {
-        return uct_nprdma_selfcheck_fail(self, "no completion queue: %m");
-    }
-
-    params.send_cq = self->cq;
-    params.recv_cq = self->cq;
-    status = uct_nprdma_qp_create(dev, port, &params, &self->qp, NULL);
-    if (status == UCS_OK) {
-        status = uct_nprdma_qp_create(dev, port, &params, &self->peer, NULL);
-    }
-    if (status == UCS_OK) {
-        status = uct_nprdma_selfcheck_connect(self, port, self->qp, self->peer);
-    }
-    if (status == UCS_OK) {
-        status = uct_nprdma_selfcheck_connect(self, port, self->peer, self->qp);
-    }
-    return (status == UCS_OK) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "no loopback connection on port %u",
-                                     port);
-}
-
 static ucs_status_t uct_nprdma_selfcheck_init(uct_nprdma_selfcheck_t *self)
 {
-    const uct_nprdma_device_t *dev = &self->md->super;
     ucs_status_t status;
-    uint8_t port         = 1;
 
-    while ((port <= dev->attr.phys_port_cnt) &&
-           !uct_nprdma_device_port_is_active(dev, port)) {
-        ++port;
-    }
-    if (port > dev->attr.phys_port_cnt) {
+    if (!uct_nprdma_loop_init(&self->loop, &self->md->super)) {
         return uct_nprdma_selfcheck_fail(self, "no port is active");
     }
 
@@ -771,25 +668,18 @@ static ucs_status_t uct_nprdma_selfcheck_init(uct_nprdma_selfcheck_t *self)
     if (status == UCS_OK) {
         status = uct_nprdma_selfcheck_region(self);
     }
-    return (status == UCS_OK) ? uct_nprdma_selfcheck_loop(self, port) : status;
+    if ((status != UCS_OK) || uct_nprdma_loop_open(&self->loop)) {
+        return status;
+    }
+    return uct_nprdma_selfcheck_fail(self, "no loopback connection");
 }
 
 static void uct_nprdma_selfcheck_cleanup(uct_nprdma_selfcheck_t *self)
 {
-    const uct_nprdma_verbs_t *verbs = self->md->super.verbs;
-
-    if (self->qp != NULL) {
-        verbs->destroy_qp(self->qp);
-    }
-    if (self->peer != NULL) {
-        verbs->destroy_qp(self->peer);
-    }
-    if (self->cq != NULL) {
-        verbs->destroy_cq(self->cq);
-    }
+    uct_nprdma_loop_close(&self->loop);
     uct_nprdma_selfcheck_unmap(self);
     if (self->mr != NULL) {
-        verbs->dereg_mr(self->mr);
+        self->md->super.verbs->dereg_mr(self->mr);
     }
     free(self->buffer);
 }
