@@ -15,10 +15,8 @@
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
 
-/*
- * The interface to UCX: the component, the transport, and the tables of their
- * functions.
- */
+/* The interface to UCX: the component, the transport, and the tables of their
+ * functions, as far as the UCX of this build has them */
 
 static uct_md_ops_t uct_nprdma_md_ops = {
     .close              = uct_nprdma_md_close,
@@ -32,7 +30,20 @@ static uct_md_ops_t uct_nprdma_md_ops = {
     .mkey_pack          = uct_nprdma_mkey_pack_op,
     .detect_memory_type = UCT_NPRDMA_UNSUPPORTED(
                                   uct_md_detect_memory_type_func_t),
-    UCT_NPRDMA_MD_OPS_OPTIONAL
+#ifdef HAVE_STRUCT_UCT_MD_OPS_IS_SOCKADDR_ACCESSIBLE
+    .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t)
+                                      ucs_empty_function_return_zero_int,
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ATTACH
+    .mem_attach         = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_attach_func_t),
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_PACK
+    .mem_elem_pack      = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_elem_pack_func_t),
+#endif
+#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_RELEASE
+    .mem_elem_release   = UCT_NPRDMA_CAST(uct_md_mem_elem_release_func_t,
+                                          ucs_empty_function),
+#endif
 };
 
 static uct_iface_ops_t uct_nprdma_iface_ops = {
@@ -77,7 +88,36 @@ static uct_iface_internal_ops_t uct_nprdma_iface_internal_ops = {
     .iface_vfs_refresh   = uct_nprdma_iface_vfs_refresh,
     .ep_query            = UCT_NPRDMA_UNSUPPORTED(uct_ep_query_func_t),
     .ep_invalidate       = uct_nprdma_ep_invalidate_op,
-    UCT_NPRDMA_INTERNAL_OPS_OPTIONAL
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_IS_REACHABLE_V2
+    .iface_is_reachable_v2 = uct_nprdma_iface_is_reachable_v2,
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_IS_CONNECTED
+    .ep_is_connected     = uct_nprdma_ep_is_connected_op,
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_QUERY_V2
+    .iface_query_v2      = uct_iface_base_query_v2,
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_MEM_ELEMENT_PACK
+    .iface_mem_element_pack = UCT_NPRDMA_UNSUPPORTED(
+                                      uct_iface_mem_element_pack_func_t),
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_CONNECT_TO_EP_V2
+    .ep_connect_to_ep_v2 = UCT_NPRDMA_UNSUPPORTED(
+                                   uct_ep_connect_to_ep_v2_func_t),
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_DEVICE_EP
+    .ep_get_device_ep    = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_device_ep_func_t),
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_PUT_SGL_ZCOPY
+    .ep_put_sgl_zcopy    = UCT_NPRDMA_UNSUPPORTED(uct_ep_put_sgl_zcopy_func_t),
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_SGL_ZCOPY
+    .ep_get_sgl_zcopy    = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_sgl_zcopy_func_t),
+#endif
+#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_OUTSTANDING_PURGE
+    .ep_outstanding_purge = UCT_NPRDMA_UNSUPPORTED(
+                                    uct_ep_outstanding_purge_func_t),
+#endif
 };
 
 static ucs_status_t
@@ -101,7 +141,9 @@ static uct_component_t uct_nprdma_component = {
     .rkey_ptr           = UCT_NPRDMA_UNSUPPORTED(
                                   uct_component_rkey_ptr_func_t),
     .rkey_release       = uct_nprdma_rkey_release,
-    UCT_NPRDMA_COMPONENT_RKEY_COMPARE
+#ifdef HAVE_UCT_COMPONENT_T_RKEY_COMPARE
+    .rkey_compare       = uct_nprdma_rkey_compare_op,
+#endif
     .name               = "nprdma",
     .md_config          = {
         .name           = "nprdma memory domain",

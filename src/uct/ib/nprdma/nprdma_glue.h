@@ -3,10 +3,8 @@
 #ifndef UCT_NPRDMA_GLUE_H_
 #define UCT_NPRDMA_GLUE_H_
 
-/*
- * Thunks between version-neutral functions and the types of the UCX of this
- * build; see nprdma_compat.h. Only nprdma_component.c includes this file.
- */
+/* Thunks between version-neutral functions and the types of the UCX of this
+ * build; see nprdma_compat.h. Only nprdma_component.c includes this file. */
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
@@ -132,10 +130,6 @@ uct_nprdma_rkey_compare_op(uct_component_t *component, uct_rkey_t rkey1,
     *result = uct_nprdma_rkey_order(rkey1, rkey2);
     return UCS_OK;
 }
-#  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE .rkey_compare = \
-                                                uct_nprdma_rkey_compare_op,
-#else
-#  define UCT_NPRDMA_COMPONENT_RKEY_COMPARE
 #endif
 
 
@@ -173,10 +167,6 @@ uct_nprdma_iface_is_reachable_v2(const uct_iface_h iface,
     return 1;
 #endif
 }
-#  define UCT_NPRDMA_OP_IS_REACHABLE_V2 .iface_is_reachable_v2 = \
-                                            uct_nprdma_iface_is_reachable_v2,
-#else
-#  define UCT_NPRDMA_OP_IS_REACHABLE_V2
 #endif
 
 
@@ -196,104 +186,6 @@ uct_nprdma_ep_is_connected_op(const uct_ep_h tl_ep,
            !memcmp(dev_addr, &ep->net.dev_addr, sizeof(ep->net.dev_addr)) &&
            !memcmp(iface_addr, &ep->net.iface_addr, sizeof(ep->net.iface_addr));
 }
-#  define UCT_NPRDMA_OP_EP_IS_CONNECTED .ep_is_connected = \
-                                            uct_nprdma_ep_is_connected_op,
-#else
-#  define UCT_NPRDMA_OP_EP_IS_CONNECTED
 #endif
-
-
-/* Internal operations that this transport does not implement, where they
- * exist */
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_QUERY_V2
-#  define UCT_NPRDMA_OP_QUERY_V2 .iface_query_v2 = uct_iface_base_query_v2,
-#else
-#  define UCT_NPRDMA_OP_QUERY_V2
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_MEM_ELEMENT_PACK
-#  define UCT_NPRDMA_OP_MEM_ELEMENT_PACK \
-        .iface_mem_element_pack = UCT_NPRDMA_UNSUPPORTED( \
-                uct_iface_mem_element_pack_func_t),
-#else
-#  define UCT_NPRDMA_OP_MEM_ELEMENT_PACK
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_CONNECT_TO_EP_V2
-#  define UCT_NPRDMA_OP_CONNECT_TO_EP_V2 \
-        .ep_connect_to_ep_v2 = UCT_NPRDMA_UNSUPPORTED( \
-                uct_ep_connect_to_ep_v2_func_t),
-#else
-#  define UCT_NPRDMA_OP_CONNECT_TO_EP_V2
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_DEVICE_EP
-#  define UCT_NPRDMA_OP_GET_DEVICE_EP \
-        .ep_get_device_ep = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_device_ep_func_t),
-#else
-#  define UCT_NPRDMA_OP_GET_DEVICE_EP
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_PUT_SGL_ZCOPY
-#  define UCT_NPRDMA_OP_PUT_SGL \
-        .ep_put_sgl_zcopy = UCT_NPRDMA_UNSUPPORTED(uct_ep_put_sgl_zcopy_func_t),
-#else
-#  define UCT_NPRDMA_OP_PUT_SGL
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_SGL_ZCOPY
-#  define UCT_NPRDMA_OP_GET_SGL \
-        .ep_get_sgl_zcopy = UCT_NPRDMA_UNSUPPORTED(uct_ep_get_sgl_zcopy_func_t),
-#else
-#  define UCT_NPRDMA_OP_GET_SGL
-#endif
-#ifdef HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_OUTSTANDING_PURGE
-#  define UCT_NPRDMA_OP_OUTSTANDING_PURGE \
-        .ep_outstanding_purge = UCT_NPRDMA_UNSUPPORTED( \
-                uct_ep_outstanding_purge_func_t),
-#else
-#  define UCT_NPRDMA_OP_OUTSTANDING_PURGE
-#endif
-
-#define UCT_NPRDMA_INTERNAL_OPS_OPTIONAL \
-    UCT_NPRDMA_OP_IS_REACHABLE_V2 \
-    UCT_NPRDMA_OP_EP_IS_CONNECTED \
-    UCT_NPRDMA_OP_QUERY_V2 \
-    UCT_NPRDMA_OP_MEM_ELEMENT_PACK \
-    UCT_NPRDMA_OP_CONNECT_TO_EP_V2 \
-    UCT_NPRDMA_OP_GET_DEVICE_EP \
-    UCT_NPRDMA_OP_PUT_SGL \
-    UCT_NPRDMA_OP_GET_SGL \
-    UCT_NPRDMA_OP_OUTSTANDING_PURGE
-
-
-/* The same for operations of a memory domain */
-#ifdef HAVE_STRUCT_UCT_MD_OPS_IS_SOCKADDR_ACCESSIBLE
-#  define UCT_NPRDMA_MD_OP_SOCKADDR \
-        .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t) \
-                ucs_empty_function_return_zero_int,
-#else
-#  define UCT_NPRDMA_MD_OP_SOCKADDR
-#endif
-#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ATTACH
-#  define UCT_NPRDMA_MD_OP_ATTACH \
-        .mem_attach = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_attach_func_t),
-#else
-#  define UCT_NPRDMA_MD_OP_ATTACH
-#endif
-#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_PACK
-#  define UCT_NPRDMA_MD_OP_ELEM_PACK \
-        .mem_elem_pack = UCT_NPRDMA_UNSUPPORTED(uct_md_mem_elem_pack_func_t),
-#else
-#  define UCT_NPRDMA_MD_OP_ELEM_PACK
-#endif
-#ifdef HAVE_STRUCT_UCT_MD_OPS_MEM_ELEM_RELEASE
-#  define UCT_NPRDMA_MD_OP_ELEM_RELEASE \
-        .mem_elem_release = UCT_NPRDMA_CAST(uct_md_mem_elem_release_func_t, \
-                                            ucs_empty_function),
-#else
-#  define UCT_NPRDMA_MD_OP_ELEM_RELEASE
-#endif
-
-#define UCT_NPRDMA_MD_OPS_OPTIONAL \
-    UCT_NPRDMA_MD_OP_SOCKADDR \
-    UCT_NPRDMA_MD_OP_ATTACH \
-    UCT_NPRDMA_MD_OP_ELEM_PACK \
-    UCT_NPRDMA_MD_OP_ELEM_RELEASE
 
 #endif
