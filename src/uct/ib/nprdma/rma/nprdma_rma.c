@@ -84,45 +84,92 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.atomic64.fop_flags  = fops;
 }
 
-/* Hold a put_short; its data moves to a slot */
-static UCS_F_NOINLINE ucs_status_t
-uct_nprdma_rma_hold_short(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                          const void *buffer, unsigned length,
-                          uint64_t remote_addr, uct_rkey_t rkey)
+static void uct_nprdma_rma_count(uct_nprdma_rma_iface_t *iface, int is_get,
+                                 size_t length)
+{
+    if (is_get) {
+        ++iface->net.stats->get;
+        iface->net.stats->get_bytes += length;
+    } else {
+        ++iface->net.stats->put;
+        iface->net.stats->put_bytes += length;
+    }
+}
+
+static ucs_status_t uct_nprdma_rma_no_resource(uct_nprdma_rma_iface_t *iface)
+{
+    ++iface->net.stats->no_resource;
+    return UCS_ERR_NO_RESOURCE;
+}
+
+/* Put the data behind the header of a slot by one request, or hold it. The
+ * target executes it once, because its software may be polling on the bytes,
+ * whatever UCT function the put came by (ARCHITECTURE 3, exactly once). */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        uct_nprdma_slot_t *slot, size_t length,
+                        uint64_t remote_addr, uct_rkey_t rkey, int has_reply,
+                        uct_completion_t *comp)
+{
+    uct_nprdma_svc_request_t *request = (uct_nprdma_svc_request_t*)slot->data;
+    uct_nprdma_rma_wait_t *wait       = NULL;
+    ucs_status_t status;
+
+    if (ucs_unlikely(!uct_nprdma_held_is_clear(rma, UCT_NPRDMA_ORDER_SMALL,
+                                               remote_addr, length))) {
+        status = uct_nprdma_held_put(iface, rma, slot, length, remote_addr,
+                                     uct_nprdma_rkey(rkey), comp);
+        if (status != UCS_OK) {
+            uct_nprdma_bounce_put(slot);
+        }
+        return status;
+    }
+
+    if (has_reply) {
+        wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_PUT, 0,
+                                       NULL);
+        if (ucs_unlikely(wait == NULL)) {
+            uct_nprdma_bounce_put(slot);
+            return uct_nprdma_rma_no_resource(iface);
+        }
+        wait->comp = comp;
+    }
+
+    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
+                                uct_nprdma_rkey(rkey)->key, length);
+    return uct_nprdma_rma_send(iface, rma, request, sizeof(*request) + length,
+                               slot, wait);
+}
+
+/* Put by one request whose data is gathered in a slot */
+static ucs_status_t
+uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         const uct_iov_t *iov, size_t iovcnt, size_t length,
+                         uint64_t remote_addr, uct_rkey_t rkey, int has_reply,
+                         uct_completion_t *comp)
 {
     uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
     ucs_status_t status;
 
-    if (slot == NULL) {
-        ++iface->net.stats->no_resource;
-        return UCS_ERR_NO_RESOURCE;
+    if (ucs_unlikely(slot == NULL)) {
+        return uct_nprdma_rma_no_resource(iface);
     }
 
-    status = uct_nprdma_local_copy(
-            &iface->local, (uct_nprdma_svc_request_t*)slot->data + 1, buffer,
-            length, buffer);
+    status = uct_nprdma_local_gather(&iface->local,
+                                     (uct_nprdma_svc_request_t*)slot->data + 1,
+                                     iov, iovcnt);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_report_local(iface, rma, 0, buffer, length);
-        goto err_put_slot;
+        uct_nprdma_bounce_put(slot);
+        uct_nprdma_rma_report_local(iface, rma, 0, iov[0].buffer, length);
+        return status;
     }
 
-    status = uct_nprdma_held_put(iface, rma, slot, length, remote_addr,
-                                 uct_nprdma_rkey(rkey), NULL);
-    if (status != UCS_OK) {
-        goto err_put_slot;
-    }
-    return UCS_OK;
-
-err_put_slot:
-    uct_nprdma_bounce_put(slot);
-    return status;
+    return uct_nprdma_rma_put_slot(iface, rma, slot, length, remote_addr, rkey,
+                                   has_reply, comp);
 }
 
-/*
- * A put of zero bytes completes without checks, but fails if the peer is gone.
- *
- * @return UCS_OK, or as uct_nprdma_net_ep_refusal().
- */
+/* A put of zero bytes completes without checks, but fails if the peer is
+ * gone */
 static UCS_F_NOINLINE ucs_status_t
 uct_nprdma_rma_put_nothing(uct_nprdma_net_iface_t *iface,
                            uct_nprdma_net_ep_t *ep)
@@ -150,6 +197,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
         char                     data[UCT_NPRDMA_RMA_MAX_SHORT];
     } UCS_S_PACKED message;
     ucs_status_t status;
+    uct_iov_t iov;
 
     UCT_CHECK_PARAM(length <= uct_nprdma_rma_max_short(iface),
                     "invalid put_short length: %u, at most %zu", length,
@@ -166,8 +214,13 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
 
     if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
                                                remote_addr, length))) {
-        status = uct_nprdma_rma_hold_short(iface, ep->rma, buffer, length,
-                                           remote_addr, rkey);
+        iov    = (uct_iov_t){
+            .buffer = (void*)buffer,
+            .length = length,
+            .count  = 1
+        };
+        status = uct_nprdma_rma_put_small(iface, ep->rma, &iov, 1, length,
+                                          remote_addr, rkey, 0, NULL);
     } else {
         uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
                                     remote_addr, uct_nprdma_rkey(rkey)->key,
@@ -184,9 +237,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
                                      NULL);
     }
     if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats->put;
-        iface->net.stats->put_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, PUT, SHORT, length);
+        uct_nprdma_rma_count(iface, 0, length);
     }
     return status;
 }
@@ -197,7 +248,6 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 {
     uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    uct_nprdma_svc_request_t *request;
     uct_nprdma_slot_t *slot;
     ucs_status_t status;
     size_t length;
@@ -211,98 +261,30 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
     slot = uct_nprdma_held_has_room(iface, ep->rma) ?
            uct_nprdma_rma_get_slot(iface, ep->rma, 0) : NULL;
     if (ucs_unlikely(slot == NULL)) {
-        ++iface->net.stats->no_resource;
-        return UCS_ERR_NO_RESOURCE;
+        return uct_nprdma_rma_no_resource(iface);
     }
 
-    request = (uct_nprdma_svc_request_t*)slot->data;
-    length  = pack_cb(request + 1, arg);
+    length = pack_cb((uct_nprdma_svc_request_t*)slot->data + 1, arg);
     if (ucs_unlikely(length == 0)) {
         uct_nprdma_bounce_put(slot);
         return 0;
     }
 
     ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
-                                               remote_addr, length))) {
-        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
-                                     uct_nprdma_rkey(rkey), NULL);
-    } else {
-        uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
-                                    uct_nprdma_rkey(rkey)->key, length);
-        status = uct_nprdma_rma_send(iface, ep->rma, request,
-                                     sizeof(*request) + length, slot, NULL);
-    }
+    status = uct_nprdma_rma_put_slot(iface, ep->rma, slot, length, remote_addr,
+                                     rkey, 0, NULL);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    ++iface->net.stats->put;
-    iface->net.stats->put_bytes += length;
-    UCT_TL_EP_STAT_OP(&ep->net.super, PUT, BCOPY, length);
+    uct_nprdma_rma_count(iface, 0, length);
     return length;
 }
 
-/*
- * Put by one request. The target executes it once, because its software may be
- * polling on the bytes, whatever UCT function the put came by (ARCHITECTURE 3,
- * exactly once).
- */
-static ucs_status_t
-uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
-                         const uct_iov_t *iov, size_t iovcnt, size_t length,
-                         uint64_t remote_addr, uct_rkey_t rkey,
-                         uct_completion_t *comp)
-{
-    uct_nprdma_svc_request_t *request;
-    uct_nprdma_rma_wait_t *wait;
-    uct_nprdma_slot_t *slot;
-    ucs_status_t status;
-
-    slot = uct_nprdma_rma_get_slot(iface, ep->rma, 0);
-    if (ucs_unlikely(slot == NULL)) {
-        goto err_no_resource;
-    }
-
-    request = (uct_nprdma_svc_request_t*)slot->data;
-    status  = uct_nprdma_local_gather(&iface->local, request + 1, iov, iovcnt);
-    if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_bounce_put(slot);
-        uct_nprdma_rma_report_local(iface, ep->rma, 0, iov[0].buffer, length);
-        return status;
-    }
-
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_SMALL,
-                                               remote_addr, length))) {
-        status = uct_nprdma_held_put(iface, ep->rma, slot, length, remote_addr,
-                                     uct_nprdma_rkey(rkey), comp);
-        if (ucs_unlikely(status != UCS_OK)) {
-            uct_nprdma_bounce_put(slot);
-        }
-        return status;
-    }
-
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, 0, UCT_NPRDMA_RMA_PUT,
-                                   0, NULL);
-    if (ucs_unlikely(wait == NULL)) {
-        uct_nprdma_bounce_put(slot);
-        goto err_no_resource;
-    }
-
-    wait->comp = comp;
-    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
-                                uct_nprdma_rkey(rkey)->key, length);
-    return uct_nprdma_rma_send(iface, ep->rma, request,
-                               sizeof(*request) + length, slot, wait);
-
-err_no_resource:
-    ++iface->net.stats->no_resource;
-    return UCS_ERR_NO_RESOURCE;
-}
-
-ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
-                                     size_t iovcnt, uint64_t remote_addr,
-                                     uct_rkey_t rkey, uct_completion_t *comp)
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_rma_zcopy(uct_ep_h tl_ep, int is_get, const uct_iov_t *iov,
+                     size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey,
+                     uct_completion_t *comp)
 {
     uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
@@ -310,14 +292,11 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     size_t length;
     int is_small;
 
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
-                       "put_zcopy");
-
     length   = uct_iov_total_length(iov, iovcnt);
-    is_small = length <= UCT_NPRDMA_SVC_MAX_PAYLOAD;
-    status = uct_nprdma_rma_begin(iface, ep,
-                                  is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
-                                             UCT_NPRDMA_EP_BLOCK_OPS);
+    is_small = !is_get && (length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    status   = uct_nprdma_rma_begin(iface, ep,
+                                    is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
+                                               UCT_NPRDMA_EP_BLOCK_OPS);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -327,28 +306,41 @@ ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     }
 
     if (is_small) {
-        status = uct_nprdma_rma_put_small(iface, ep, iov, iovcnt, length,
-                                          remote_addr, rkey, comp);
+        status = uct_nprdma_rma_put_small(iface, ep->rma, iov, iovcnt, length,
+                                          remote_addr, rkey, 1, comp);
         status = (status == UCS_OK) ? UCS_INPROGRESS : status;
     } else {
-        status = uct_nprdma_op_zcopy(iface, ep->rma, 0, iov, iovcnt,
-                                     remote_addr, uct_nprdma_rkey(rkey),
-                                     comp);
+        status = uct_nprdma_op_zcopy(iface, ep->rma, is_get, iov, iovcnt,
+                                     remote_addr, uct_nprdma_rkey(rkey), comp);
     }
     if (ucs_likely(status == UCS_INPROGRESS)) {
         iface->res->ops.num_large += !is_small &&
                                      uct_nprdma_op_is_large(iface, length);
-        ++iface->net.stats->put;
-        iface->net.stats->put_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, PUT, ZCOPY, length);
+        uct_nprdma_rma_count(iface, is_get, length);
     }
     return status;
 }
 
-/*
- * Send a request with no data but operands behind its header, and wait for its
- * reply.
- */
+ucs_status_t uct_nprdma_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                                     size_t iovcnt, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
+                       "put_zcopy");
+    return uct_nprdma_rma_zcopy(tl_ep, 0, iov, iovcnt, remote_addr, rkey, comp);
+}
+
+ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
+                                     size_t iovcnt, uint64_t remote_addr,
+                                     uct_rkey_t rkey, uct_completion_t *comp)
+{
+    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
+                       "get_zcopy");
+    return uct_nprdma_rma_zcopy(tl_ep, 1, iov, iovcnt, remote_addr, rkey, comp);
+}
+
+/* Send a request with no data but operands behind its header, and wait for its
+ * reply */
 static ucs_status_t
 uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_ep_t *ep,
@@ -361,24 +353,20 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_slot_t *slot;
 
     if (!uct_nprdma_rma_small_slot(iface, ep->rma, length, 0, &slot)) {
-        goto err_no_resource;
+        return uct_nprdma_rma_no_resource(iface);
     }
 
     wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, kind, 0,
                                    NULL);
     if (ucs_unlikely(wait == NULL)) {
         uct_nprdma_rma_small_slot_put(slot);
-        goto err_no_resource;
+        return uct_nprdma_rma_no_resource(iface);
     }
 
     wait->comp = comp;
     *wait_p    = wait;
     return uct_nprdma_rma_send_small(iface, ep->rma, request, length, slot,
                                      wait);
-
-err_no_resource:
-    ++iface->net.stats->no_resource;
-    return UCS_ERR_NO_RESOURCE;
 }
 
 /* The NIC cannot reach the memory, so the target's software sends the data */
@@ -448,42 +436,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
     if (ucs_likely(status == UCS_INPROGRESS)) {
         iface->res->ops.num_large += by_nic &&
                                      uct_nprdma_op_is_large(iface, length);
-        ++iface->net.stats->get;
-        iface->net.stats->get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, GET, BCOPY, length);
-    }
-    return status;
-}
-
-ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
-                                     size_t iovcnt, uint64_t remote_addr,
-                                     uct_rkey_t rkey, uct_completion_t *comp)
-{
-    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    ucs_status_t status;
-    size_t length;
-
-    UCT_CHECK_IOV_SIZE(iovcnt, (unsigned long)UCT_NPRDMA_OP_MAX_IOV,
-                       "get_zcopy");
-
-    length = uct_iov_total_length(iov, iovcnt);
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_OPS);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    if (ucs_unlikely(length == 0)) {
-        return UCS_OK;
-    }
-
-    status = uct_nprdma_op_zcopy(iface, ep->rma, 1, iov, iovcnt, remote_addr,
-                                 uct_nprdma_rkey(rkey), comp);
-    if (ucs_likely(status == UCS_INPROGRESS)) {
-        iface->res->ops.num_large += uct_nprdma_op_is_large(iface, length);
-        ++iface->net.stats->get;
-        iface->net.stats->get_bytes += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, GET, ZCOPY, length);
+        uct_nprdma_rma_count(iface, 1, length);
     }
     return status;
 }
@@ -535,12 +488,10 @@ uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
         status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
                                            sizeof(message), slot, NULL);
     } else {
-        ++iface->net.stats->no_resource;
-        status = UCS_ERR_NO_RESOURCE;
+        status = uct_nprdma_rma_no_resource(iface);
     }
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->atomic;
-        UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     }
     return status;
 }
@@ -588,7 +539,6 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
         wait->result = result;
     }
     ++iface->net.stats->atomic;
-    UCT_TL_EP_STAT_ATOMIC(&ep->net.super);
     return UCS_INPROGRESS;
 }
 
