@@ -10,10 +10,8 @@
 
 #include "nprdma_probe.h"
 
-/*
- * Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:
- * no allocation, no log, no lock.
- */
+/* Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:
+ * no allocation, no log, no lock. */
 
 
 typedef struct nprdma_sweep {
@@ -41,11 +39,9 @@ static void nprdma_sweep_gate(nprdma_sweep_t *sweep,
     }
 }
 
-/*
- * Invalidate pages of one chunk. While a thread is populating some of them, the
+/* Invalidate pages of one chunk. While a thread is populating some of them, the
  * count of absent pages advances, too: that thread has copied the words, and
- * finds that they differ.
- */
+ * finds that they differ. */
 NPRDMA_HOOK
 static size_t nprdma_sweep_chunk(const nprdma_sweep_t *sweep,
                                  nprdma_region_obj_t *region, size_t first,
@@ -100,10 +96,8 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
     nprdma_sweep_pages(sweep, region, pages);
 }
 
-/*
- * The first gap in a span that no live range of the region covers; empty if
- * there is none. A page that a live range touches counts as covered.
- */
+/* The first gap in a span that no live range of the region covers; empty if
+ * there is none. A page that a live range touches counts as covered. */
 static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
                                       nprdma_span_t span)
 {
@@ -192,10 +186,8 @@ static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
     atomic_fetch_add(&monitor->draining, 1);
     nprdma_regions_foreach(&monitor->regions, sweep->taken, func, sweep);
 
-    /*
-     * If no bit was cleared, no access can be in progress, unless another
-     * thread has just cleared the bits and is still waiting for the NIC.
-     */
+    /* If no bit was cleared, no access can be in progress, unless another
+     * thread has just cleared the bits and is still waiting for the NIC */
     if ((sweep->cleared > 0) ||
         (sweep->found && (atomic_load(&monitor->draining) > 1))) {
         if (monitor->params.drain != NULL) {

@@ -91,13 +91,12 @@ static void nprdma_monitor_after(void *arg, nprdma_span_t mapped)
                            &mapped);
 }
 
-/*
- * From fork() on, parent and child share every page, and a write copies the
+/* From fork() on, parent and child share every page, and a write copies the
  * page. So the W bit of all pages is cleared: before fork(), for pages that
  * were populated earlier, and after it, for pages that were populated
  * meanwhile. A back end that the kernel notifies does this itself. A NIC that
- * accesses virtual addresses makes the kernel copy pages as the process does.
- */
+ * accesses virtual addresses makes the kernel copy pages as the process
+ * does. */
 static void nprdma_monitor_fork(void *arg)
 {
     nprdma_monitor_t *monitor = arg;
@@ -190,12 +189,9 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
     return status;
 }
 
-/*
- * On most back ends a region has a file descriptor while it exists, and the
+/* On most back ends a region has a file descriptor while it exists, and the
  * program needs some itself. Drops idle regions at the limit, the oldest first.
- * Under the lock.
- * @return Nonzero if one more region may be created.
- */
+ * Under the lock. Nonzero if one more region may be created. */
 static int nprdma_monitor_may_have_one_more(nprdma_monitor_t *monitor)
 {
     struct rlimit limit;
@@ -794,11 +790,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
 /* ---- fork ---- */
 
-/*
- * Other locks are held during fork(): those of nprdma_events.c and
+/* Other locks are held during fork(): those of nprdma_events.c and
  * nprdma_lazy.c, because their owner may have UCM's. These ones need not be,
- * because the process id shows that all behind them is the parent's.
- */
+ * because the process id shows that all behind them is the parent's. */
 void nprdma_monitor_forked(void)
 {
     nprdma_access_forked();

@@ -11,12 +11,9 @@
 
 #include "nprdma_probe.h"
 
-#include <ucs/debug/log.h>
 
-/*
- * The threads of a monitor, and what they report to it: revoker, reclaimer, and
- * reader of a userfaultfd.
- */
+/* The threads of a monitor, and what they report to it: revoker, reclaimer, and
+ * reader of a userfaultfd */
 
 
 const char *nprdma_reclaim_mode_names[] = {

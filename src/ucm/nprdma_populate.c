@@ -137,11 +137,8 @@ nprdma_populate_free(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
            UCS_ERR_INVALID_ADDR : status;
 }
 
-/*
- * Try once to populate pages of one chunk.
- *
- * @return UCS_OK: the first populate->done pages are done.
- */
+/* Try once to populate pages of one chunk. UCS_OK: the first populate->done
+ * pages are done. */
 static ucs_status_t
 nprdma_populate_try(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                     nprdma_pages_t pages, nprdma_populate_t *populate)
@@ -255,10 +252,8 @@ nprdma_populate_present(const nprdma_region_obj_t *region, nprdma_pages_t pages,
     return i;
 }
 
-/*
- * If only resident pages are wanted, skip pages of chunks that have none
- * without reading their states: reading them would allocate memory for them.
- */
+/* If only resident pages are wanted, skip pages of chunks that have none
+ * without reading their states: reading them would allocate memory for them */
 static size_t
 nprdma_populate_skip(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
                      size_t first, size_t end)

@@ -16,11 +16,9 @@
 #include <unistd.h>
 
 
-/*
- * There are two ways to access memory of the application. While the fault
+/* There are two ways to access memory of the application. While the fault
  * handler is installed, the CPU accesses it (nprdma_touch.h), and the handler
- * turns a fault into an error. Otherwise the kernel copies the bytes.
- */
+ * turns a fault into an error. Otherwise the kernel copies the bytes. */
 
 static struct {
     pthread_mutex_t lock;       /* Protects users */
@@ -251,11 +249,9 @@ static uint64_t nprdma_access_operate(nprdma_atomic_op_t op, size_t size,
     }
 }
 
-/*
- * The first comparison is with a guess: the compare operand, or zero. If the
+/* The first comparison is with a guess: the compare operand, or zero. If the
  * guess is wrong, the comparison returns the word. So there is a write even if
- * the word does not change, as with a NIC.
- */
+ * the word does not change, as with a NIC. */
 static ucs_status_t
 nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
                          uint64_t value, uint64_t compare, uint64_t *old_p)

@@ -26,7 +26,7 @@ BEGIN_C_DECLS
  *
  * Functions may return UCS_ERR_BUSY: the range is being unmapped now, and has
  * not been accessed. The caller releases what an unmapping thread may wait for
- * (a registration, see @ref nprdma_reg_get), looks it up again, and tries
+ * (a registration, see nprdma_reg_get()), looks it up again, and tries
  * again.
  */
 

@@ -36,11 +36,9 @@
                                              SA_RESTART))
 
 
-/*
- * The kernel's struct sigaction. The system call is used, and not sigaction():
+/* The kernel's struct sigaction. The system call is used, and not sigaction():
  * other libraries, among them the sanitizers, interpose that function to watch
- * the application.
- */
+ * the application. */
 typedef struct nprdma_fault_action {
     void          *handler;
     unsigned long flags;
@@ -62,11 +60,9 @@ static struct {
 static const int nprdma_fault_signals[2] = { SIGSEGV, SIGBUS };
 
 
-/*
- * Return address of the handler when the kernel calls it. It distinguishes
+/* Return address of the handler when the kernel calls it. It distinguishes
  * calls by the kernel from calls by a handler of the application. Unwinders
- * recognise signal frames by exactly these instructions.
- */
+ * recognise signal frames by exactly these instructions. */
 #if defined(__x86_64__)
 #define NPRDMA_FAULT_SIGRETURN \
     "    movq $15, %rax\n" \
@@ -180,11 +176,9 @@ static int nprdma_fault_peek(void *dest, const void *source, size_t length)
                    &remote, 1, 0) == (long)length;
 }
 
-/*
- * The same if a handler of the application has called ours. It may pass only
+/* The same if a handler of the application has called ours. It may pass only
  * the number of the signal, as handlers of signal() do. Then the other
- * arguments are undefined, so the kernel reads what they point at.
- */
+ * arguments are undefined, so the kernel reads what they point at. */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_recover_called(int sig, const siginfo_t *info,
                                        void *context)
@@ -201,12 +195,10 @@ static int nprdma_fault_recover_called(int sig, const siginfo_t *info,
            nprdma_fault_recover(sig, info, context);
 }
 
-/*
- * The default action; the kernel also takes it if an instruction causes a
+/* The default action; the kernel also takes it if an instruction causes a
  * signal that is ignored. The signal is sent again, and is delivered when the
  * handler returns. So the process ends at the faulting instruction, as a core
- * file shows.
- */
+ * file shows. */
 NPRDMA_UNINSTRUMENTED
 static void nprdma_fault_default(int sig, siginfo_t *info)
 {
@@ -292,7 +284,6 @@ static int nprdma_fault_is_ours(const nprdma_fault_action_t *action)
            (action->flags & SA_SIGINFO);
 }
 
-/* @return Nonzero if our handler is installed */
 static int nprdma_fault_install_one(int which)
 {
     int sig = nprdma_fault_signals[which];

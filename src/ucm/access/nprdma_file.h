@@ -7,13 +7,11 @@
 #include <stddef.h>
 #include <sys/types.h>
 
-/*
- * Files that this library makes or writes. Where the size of files is limited
+/* Files that this library makes or writes. Where the size of files is limited
  * (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that exceeds
  * the limit, with files in memory as well, and by default the signal ends the
  * program. The program did not ask for these files, so here EFBIG is the only
- * effect.
- */
+ * effect. */
 
 /* Signals of a thread between nprdma_file_begin() and _end() */
 typedef struct {

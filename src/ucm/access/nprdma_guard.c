@@ -35,10 +35,8 @@ typedef struct nprdma_guard_access {
 } nprdma_guard_access_t;
 
 
-/*
- * In memory that is all zeros in a forked child, which must not wait for
- * accesses of threads that exist only in the parent.
- */
+/* In memory that is all zeros in a forked child, which must not wait for
+ * accesses of threads that exist only in the parent */
 typedef struct nprdma_guard_state {
     _Atomic uint32_t      live; /* Listens to events, and is not a child */
     nprdma_guard_access_t accesses[NPRDMA_GUARD_NUM_ACCESSES];

@@ -11,7 +11,6 @@
 
 #include <ucs/debug/log.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
@@ -59,10 +58,8 @@ static struct {
 };
 
 
-/*
- * @return Number of runs, or -1. *walk_end_p is the address at which the kernel
- *         stopped because the runs are full.
- */
+/* Number of runs, or -1. *walk_end_p is the address at which the kernel stopped
+ * because the runs are full. */
 static long
 nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
                    nprdma_pagemap_run_t *runs, size_t num_runs,
@@ -188,10 +185,8 @@ static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
     return (int)syscall(SYS_madvise, first, end - first, advice);
 }
 
-/*
- * Read the words of pagemap for pages, of the page size of the system, from
- * @a start on. @return The number of words.
- */
+/* Read the words of pagemap for pages, of the page size of the system, and
+ * return their number */
 static size_t nprdma_pagein_words(uintptr_t start, size_t count,
                                   uint64_t *words)
 {
@@ -201,11 +196,9 @@ static size_t nprdma_pagein_words(uintptr_t start, size_t count,
     return (size < 0) ? 0 : (size / sizeof(*words));
 }
 
-/*
- * Whether a write to any of the pages certainly causes no page fault: all are
+/* Whether a write to any of the pages certainly causes no page fault: all are
  * present, exclusive to this process and not of a file, and the mapping is
- * writable. In all other cases the kernel decides.
- */
+ * writable. In all other cases the kernel decides. */
 static int nprdma_pagein_is_writable(uintptr_t start, size_t count)
 {
     const uint64_t wanted = NPRDMA_PAGEMAP_WORD_PRESENT |

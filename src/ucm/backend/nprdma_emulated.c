@@ -20,11 +20,9 @@
 #include <time.h>
 #include <unistd.h>
 
-/*
- * The states of pages are the table of the emulated NIC's IOMMU. Clearing a
+/* The states of pages are the table of the emulated NIC's IOMMU. Clearing a
  * state re-points the window. The drain waits for accesses that are in
- * progress.
- */
+ * progress. */
 
 
 /* One per process; a forked child that opens a back end gets another one */
@@ -123,11 +121,9 @@ static int nprdma_emulated_is_covered(const nprdma_populate_t *populate,
            (page + NPRDMA_PAGE_SIZE > populate->range->address);
 }
 
-/*
- * Set the state of a page that is present. If it has changed meanwhile and has
+/* Set the state of a page that is present. If it has changed meanwhile and has
  * the bits, another thread has populated the page. If it does not have them,
- * only the pages before it are done.
- */
+ * only the pages before it are done. */
 static void nprdma_emulated_map_page(nprdma_page_state_t *state,
                                      nprdma_populate_t *populate, size_t i,
                                      uint32_t bits)
@@ -146,8 +142,7 @@ static void nprdma_emulated_map_page(nprdma_page_state_t *state,
     }
 }
 
-/* @return Nonzero if the states of two pages are set. 0: nothing has changed,
- *         and it is to be tried page by page. */
+/* Zero: nothing has changed, and it is to be tried page by page */
 static int nprdma_emulated_map_pair(nprdma_page_state_t *states,
                                     const uint32_t *words, uint32_t bits)
 {
@@ -239,10 +234,8 @@ static int nprdma_page_set_has(const nprdma_page_set_t *set, size_t i)
     return (set->bits[i / 64] >> (i % 64)) & 1;
 }
 
-/*
- * To be written, a present page that another process maps too is copied; the
- * scan leaves most such pages out. A page that cannot be copied is skipped.
- */
+/* To be written, a present page that another process maps too is copied; the
+ * scan leaves most such pages out. A page that cannot be copied is skipped. */
 static ucs_status_t
 nprdma_emulated_populate_resident(npemu_iommu_t *iommu,
                                   nprdma_populate_t *populate, int write,

@@ -8,7 +8,6 @@
 #include "ucm/events/nprdma_hook.h"
 #include "ucm/access/nprdma_pagein.h"
 
-#include <nprdma_uapi.h>
 
 #include <ucs/debug/log.h>
 
@@ -22,12 +21,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * The kernel module owns the states of pages. The kernel notifies it of each
+/* The kernel module owns the states of pages. The kernel notifies it of each
  * event that takes a page away, and it checks each page that is populated. This
  * back end only reads the states. It makes system calls without the C library,
- * since they also run in memory hooks.
- */
+ * since they also run in memory hooks. */
 
 
 /* One context per process, so that all regions have the same signature; a
@@ -270,10 +267,8 @@ static void nprdma_kernel_end_registration(const nprdma_kernel_priv_t *self,
     nprdma_kernel_call_hook(self->ctx, NPRDMA_IOC_UNREGISTER, &unregister);
 }
 
-/*
- * The kernel module learns of a range when it is populated for the first time.
- * So registering memory whose pages are accessible makes no system call.
- */
+/* The kernel module learns of a range when it is populated for the first time.
+ * So registering memory whose pages are accessible makes no system call. */
 static ucs_status_t
 nprdma_kernel_register(const nprdma_kernel_priv_t *self,
                        nprdma_range_t *range)

@@ -7,10 +7,8 @@
 
 #include <nprdma_uapi.h>
 
-/*
- * What the two back ends of the kernel module share: the module owns the states
- * of a region.
- */
+/* What the two back ends of the kernel module share: the module owns the states
+ * of a region */
 
 
 /* Data of the back end for a region */

@@ -14,12 +14,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * The kernel module with a real device. The device imports a region as a
+/* The kernel module with a real device. The device imports a region as a
  * dma-buf, and the module re-points the windows that it then has. The module
  * flushes the IOMMU before it lets go of a page, and the flush drains the
- * device: nothing else has to wait for it.
- */
+ * device: nothing else has to wait for it. */
 
 
 /* A device that is attached already is only checked again */
@@ -97,10 +95,8 @@ nprdma_device_region_create(nprdma_region_t *region, void **priv_p)
     return UCS_OK;
 }
 
-/*
- * The module is called even if no page has a bit. The kernel may have cleared
- * the bits a moment ago, and be about to flush: the call waits for that.
- */
+/* The module is called even if no page has a bit. The kernel may have cleared
+ * the bits a moment ago, and be about to flush: the call waits for that. */
 NPRDMA_HOOK
 static size_t nprdma_device_invalidate(nprdma_region_t *region, void *priv,
                                        size_t first, size_t count,

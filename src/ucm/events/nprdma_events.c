@@ -8,12 +8,10 @@
 #include "nprdma_huge.h"
 #include "nprdma_maps.h"
 
-#include <ucm/api/ucm.h>
 
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -111,11 +109,9 @@ static nprdma_span_t nprdma_events_pages(const void *address, size_t length)
                             nprdma_events.page_size);
 }
 
-/*
- * Identifies the calling thread; never 0. Not by gettid(), which is a system
+/* Identifies the calling thread; never 0. Not by gettid(), which is a system
  * call in each hook, and not by a thread-local variable, whose first use may
- * allocate.
- */
+ * allocate. */
 NPRDMA_HOOK
 static uintptr_t nprdma_events_self(void)
 {
@@ -331,10 +327,8 @@ static nprdma_span_t nprdma_events_advised(const ucm_event_t *event)
     return nprdma_events_pages(event->madvise.addr, event->madvise.length);
 }
 
-/*
- * Addresses that a call will take away. If the event is not exact, *taken_p is
- * too large and *gone_p is empty.
- */
+/* Addresses that a call will take away. If the event is not exact, *taken_p is
+ * too large and *gone_p is empty. */
 NPRDMA_HOOK
 static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
                                 nprdma_span_t *taken_p, nprdma_span_t *gone_p,
@@ -444,10 +438,8 @@ nprdma_events_mapped(ucm_event_type_t type, const ucm_event_t *event,
 
 /* ---- hooks ---- */
 
-/*
- * Call a function of all listeners. Removing a listener clears its entry, and
- * then waits until the entry is not busy.
- */
+/* Call a function of all listeners. Removing a listener clears its entry, and
+ * then waits until the entry is not busy. */
 #define NPRDMA_EVENTS_CALL(_state, _func, ...) \
     do { \
         nprdma_events_entry_t *_entry; \
@@ -593,12 +585,10 @@ static void nprdma_events_ignore(ucm_event_type_t type, ucm_event_t *event,
 {
 }
 
-/*
- * Let UCM install its hooks. The request is for the aggregate event, as by
+/* Let UCM install its hooks. The request is for the aggregate event, as by
  * other users of UCM. If raw events were requested, UCM would find that
  * malloc() does not cause each of them (UCM_EVENT_SBRK), and would replace
- * malloc().
- */
+ * malloc(). */
 static ucs_status_t nprdma_events_install_hooks(void)
 {
     ucs_status_t status;
@@ -643,12 +633,10 @@ static ucs_status_t nprdma_events_prepare(void)
     return UCS_OK;
 }
 
-/*
- * Check that calls of libc are really reported. A library that patches libc
+/* Check that calls of libc are really reported. A library that patches libc
  * after UCM disconnects the hooks of UCM, and UCM 1.13 neither notices nor
  * installs them again. Open MPI does this. It then reports unmapping by an
- * aggregate event, which does not show when the call has returned.
- */
+ * aggregate event, which does not show when the call has returned. */
 static int nprdma_events_arrive(nprdma_events_state_t *state)
 {
     const uint32_t expected = UCM_EVENT_MADVISE | UCM_EVENT_MUNMAP;
@@ -674,11 +662,9 @@ static void nprdma_events_uninstall(void)
     nprdma_events_remove_handler(nprdma_events_after);
 }
 
-/*
- * The handler that unblocks is added first and removed last. So calls of other
+/* The handler that unblocks is added first and removed last. So calls of other
  * threads may run an unblock without a block, which does nothing, but never a
- * block without an unblock.
- */
+ * block without an unblock. */
 static ucs_status_t nprdma_events_install(void)
 {
     ucs_status_t status;

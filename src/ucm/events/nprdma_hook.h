@@ -24,11 +24,9 @@ BEGIN_C_DECLS
 #  define NPRDMA_UNINSTRUMENTED __attribute__((no_sanitize("thread")))
 #endif
 
-/*
- * Functions that run in hooks. ThreadSanitizer must not instrument them: at the
+/* Functions that run in hooks. ThreadSanitizer must not instrument them: at the
  * very end of a thread, when ThreadSanitizer has freed its data, the C library
- * frees the stack by madvise() or munmap().
- */
+ * frees the stack by madvise() or munmap(). */
 #define NPRDMA_HOOK NPRDMA_UNINSTRUMENTED
 
 

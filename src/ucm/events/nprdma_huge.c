@@ -103,15 +103,13 @@ size_t nprdma_huge_mmap_page(uintptr_t address, int flags, int fd)
     return size;
 }
 
-/*
- * @return Whether an address is inside of a huge page. mremap() of an ordinary
- * page to its own size changes nothing, but in a mapping of huge pages it fails
- * with EINVAL unless the address is a multiple of their size. Other ways to
- * find the page size either walk all page tables of the process (smaps), or
- * need Linux 6.11 (PROCMAP_QUERY). Before Linux 5.16 mremap() does not support
- * huge pages; then the call that is about to be made fails, too. What is not
- * mapped is asked for before, because valgrind 3.19 crashes in its mremap().
- */
+/* Whether an address is inside of a huge page. mremap() of an ordinary page to
+ * its own size changes nothing, but in a mapping of huge pages it fails with
+ * EINVAL unless the address is a multiple of their size. Other ways to find the
+ * page size either walk all page tables of the process (smaps), or need Linux
+ * 6.11 (PROCMAP_QUERY). Before Linux 5.16 mremap() does not support huge pages;
+ * then the call that is about to be made fails, too. What is not mapped is
+ * asked for before, because valgrind 3.19 crashes in its mremap(). */
 NPRDMA_HOOK
 static int nprdma_huge_is_inside(uintptr_t address)
 {

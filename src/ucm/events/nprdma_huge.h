@@ -12,7 +12,7 @@ BEGIN_C_DECLS
  * mremap() and, in some versions, madvise() up to their page size. So these
  * calls take away more than their arguments say.
  *
- * All functions but @ref nprdma_huge_init are for memory hooks, and keep errno.
+ * All functions but nprdma_huge_init() are for memory hooks, and keep errno.
  */
 
 

@@ -218,8 +218,8 @@ static int nprdma_lazy_open(nprdma_span_t block)
     return 1;
 }
 
-/* @return Zero if the kernel refuses it for now. What has become of something
- *         else, or was sealed, is let alone. */
+/* Zero if the kernel refuses it for now. What has become of something else, or
+ * was sealed, is let alone. */
 NPRDMA_HOOK
 static int nprdma_lazy_unmap(nprdma_span_t block)
 {
@@ -264,8 +264,7 @@ static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
 }
 
 /* Unmap the block of a claimed place, which is free only then: a call that maps
- * other memory there waits for that. @return Zero if it stays; never if it must
- * go. */
+ * other memory there waits for that. Zero if it stays; never if it must go. */
 NPRDMA_HOOK
 static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
                                int must)

@@ -9,12 +9,10 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
-/*
- * PAGEMAP_SCAN, an ioctl of /proc/self/pagemap since Linux 6.7, which older
+/* PAGEMAP_SCAN, an ioctl of /proc/self/pagemap since Linux 6.7, which older
  * headers lack (Documentation/admin-guide/mm/pagemap.rst). It returns the
  * number of runs, neighbouring pages of equal categories, that it has filled
- * in.
- */
+ * in. */
 
 /* Categories of a page */
 #define NPRDMA_PAGEMAP_WRITTEN (1u << 1) /* No userfaultfd watches writes */

@@ -12,11 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/*
- * PROCMAP_QUERY, an ioctl of /proc/self/maps since Linux 6.11, which older
+/* PROCMAP_QUERY, an ioctl of /proc/self/maps since Linux 6.11, which older
  * headers lack (include/uapi/linux/fs.h). It fills the fields vma_xx with the
- * mapping that has an address.
- */
+ * mapping that has an address. */
 
 /* Of query_flags: only a mapping with this; and of vma_flags */
 #define NPRDMA_PROCMAP_READABLE  (1u << 0)

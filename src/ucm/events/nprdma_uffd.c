@@ -42,11 +42,9 @@ int nprdma_uffd_open_probe(void)
     return fd;
 }
 
-/*
- * Changes nothing, in a tenth of the time of registering. UFFDIO_CONTINUE
+/* Changes nothing, in a tenth of the time of registering. UFFDIO_CONTINUE
  * (Linux 5.13) is for files: for private anonymous memory it is ENOENT if no
- * userfaultfd watches the mapping, and else EINVAL.
- */
+ * userfaultfd watches the mapping, and else EINVAL. */
 NPRDMA_HOOK
 static int nprdma_uffd_is_free(int probe, uintptr_t page, size_t page_size)
 {
@@ -59,11 +57,9 @@ static int nprdma_uffd_is_free(int probe, uintptr_t page, size_t page_size)
            (errno == ENOENT);
 }
 
-/*
- * By system calls: hooks must not be instrumented, see nprdma_hook.h. A thread
+/* By system calls: hooks must not be instrumented, see nprdma_hook.h. A thread
  * that accesses the memory meanwhile waits until it is not registered any more.
- * That is memory that another thread is unmapping.
- */
+ * That is memory that another thread is unmapping. */
 NPRDMA_HOOK
 int nprdma_uffd_is_foreign(int probe, nprdma_span_t span, size_t page_size)
 {

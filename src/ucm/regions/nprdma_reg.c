@@ -96,10 +96,8 @@ static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
     return reg;
 }
 
-/*
- * Called without the lock: while this thread allocates, memory hooks of another
- * registration cache may call nprdma_reg_remove().
- */
+/* Called without the lock: while this thread allocates, memory hooks of another
+ * registration cache may call nprdma_reg_remove() */
 static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
 {
     uint32_t block, i;
@@ -146,10 +144,8 @@ ucs_status_t nprdma_reg_table_create(size_t extra, nprdma_reg_sums_t *sums,
         return UCS_ERR_NO_MEMORY;
     }
 
-    /*
-     * The first generation is random, so that a key of another process, or of
-     * an earlier table, is most likely not valid here.
-     */
+    /* The first generation is random, so that a key of another process, or of
+     * an earlier table, is most likely not valid here */
     if (getrandom(&table->generation, sizeof(table->generation),
                   GRND_NONBLOCK) != sizeof(table->generation)) {
         clock_gettime(CLOCK_MONOTONIC, &now);

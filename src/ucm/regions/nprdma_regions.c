@@ -219,12 +219,10 @@ void nprdma_region_unlock(nprdma_region_obj_t *region)
 
 /* ---- table ---- */
 
-/*
- * Fields are stored with release and loaded with acquire order. The sequence
+/* Fields are stored with release and loaded with acquire order. The sequence
  * number changes before the copy that readers use. So a reader that has loaded
  * a new value of a field of its copy finds the new sequence number, and
- * retries.
- */
+ * retries. */
 NPRDMA_HOOK
 static const nprdma_regions_copy_t *
 nprdma_regions_current(const nprdma_regions_t *table, uint32_t *seq_p)

@@ -180,12 +180,11 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
                                    nprdma_span_t span);
 
 
-/*
- * Retire pages: they are not mapped any more. A new mapping at the same
+/* Retire pages: they are not mapped any more. A new mapping at the same
  * addresses must not be taken for the registered memory, even if the monitor
  * did not see the call that mapped it. Readmit pages: they are mapped or
- * registered again. In a closed region, pages stay retired. For memory hooks.
- */
+ * registered again. In a closed region, pages stay retired. For memory
+ * hooks. */
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages);
 

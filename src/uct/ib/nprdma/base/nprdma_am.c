@@ -10,11 +10,9 @@
 
 #include <endian.h>
 
-/*
- * Sending of active messages. Short ones are sent inline. Larger ones are
+/* Sending of active messages. Short ones are sent inline. Larger ones are
  * copied to a bounce slot, so that am_zcopy completes at once (ARCHITECTURE 3,
- * send and receive).
- */
+ * send and receive). */
 
 #define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep, _follows_p) \
     if (ucs_unlikely(!uct_nprdma_am_admit(_iface, _ep, _follows_p))) { \
@@ -22,11 +20,7 @@
     }
 
 
-/*
- * @param [out] follows_p  Number of requests that the message follows; 0: none.
- *
- * @return Nonzero if a message may be posted.
- */
+/* Whether a message may be posted, behind *follows_p requests */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_am_admit(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                     uint64_t *follows_p)
@@ -136,7 +130,6 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_short_tx;
         iface->net.stats->am_bytes_tx += sizeof(header) + length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, sizeof(header) + length);
     }
     return status;
 }
@@ -171,7 +164,6 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_short_tx;
         iface->net.stats->am_bytes_tx += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, AM, SHORT, length);
     }
     return status;
 }
@@ -251,7 +243,6 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
 
     ++iface->net.stats->am_bcopy_tx;
     iface->net.stats->am_bytes_tx += length;
-    UCT_TL_EP_STAT_OP(&ep->net.super, AM, BCOPY, length);
     return length;
 }
 
@@ -300,7 +291,6 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     if (ucs_likely(status == UCS_OK)) {
         ++iface->net.stats->am_zcopy_tx;
         iface->net.stats->am_bytes_tx += length;
-        UCT_TL_EP_STAT_OP(&ep->net.super, AM, ZCOPY, length);
     }
     return status;
 }

@@ -10,7 +10,6 @@
 #include "uct/ib/nprdma/net/nprdma_items.h"
 #include "uct/ib/nprdma/net/nprdma_perf.h"
 #include "uct/ib/nprdma/rma/nprdma_sched.h"
-#include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include "ucm/events/nprdma_lazy.h"
 

@@ -306,7 +306,6 @@ ucs_status_t uct_nprdma_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *req,
     ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
     uct_pending_req_arb_group_push(&ep->net.arb_group, req);
     uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
-    UCT_TL_EP_STAT_PEND(&ep->net.super);
     return UCS_OK;
 }
 
@@ -491,7 +490,6 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
         goto err_free;
     }
 
-    UCT_TL_EP_STAT_FLUSH_WAIT(&ep->net.super);
     return UCS_INPROGRESS;
 
 err_free:
@@ -529,7 +527,6 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
     rma_busy = !uct_nprdma_rma_is_idle(&ep->rma) ||
                uct_nprdma_rma_has_error(&ep->rma);
     if (!am_busy && !rma_busy) {
-        UCT_TL_EP_STAT_FLUSH(&ep->net.super);
         return UCS_OK;
     }
 
@@ -561,7 +558,6 @@ ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)
                                                uct_nprdma_iface_t);
 
     ucs_trace_func("ep=%p", ep);
-    UCT_TL_EP_STAT_FENCE(&ep->net.super);
 
     /* The service executes requests in order, and the AM connection keeps the
      * order. But an active message, or the NIC, may overtake an earlier

@@ -79,12 +79,10 @@ uct_nprdma_estimate_ucp_copy(const uct_nprdma_estimate_t *estimate)
     return estimate->max_bcopy / UCT_NPRDMA_UCP_COPY_BANDWIDTH;
 }
 
-/*
- * Seconds of a put or get besides the transfer. UCP adds a copy at each side to
+/* Seconds of a put or get besides the transfer. UCP adds a copy at each side to
  * a fragment, which am_bandwidth has already. So a rendezvous has to cost as
  * much more, less the three latencies and overheads that UCP counts for its
- * messages.
- */
+ * messages. */
 static double uct_nprdma_estimate_zcopy(const uct_nprdma_estimate_t *estimate)
 {
     const uct_nprdma_perf_t *perf = &estimate->perf;

@@ -6,7 +6,6 @@
 
 #include "nprdma_fork.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/net/nprdma_device.h"
 
 #include "ucm/nprdma_monitor.h"
 #include "ucm/events/nprdma_events.h"
@@ -114,10 +113,8 @@ static void uct_nprdma_fork_parent(void)
     pthread_mutex_unlock(&uct_nprdma_fork.lock);
 }
 
-/*
- * The interfaces stay in the list and are never removed: so their memory stays
- * referenced. It is abandoned, not lost.
- */
+/* The interfaces stay in the list and are never removed: so their memory stays
+ * referenced. It is abandoned, not lost. */
 static void uct_nprdma_fork_child(void)
 {
     uct_nprdma_fork_entry_t *entry;

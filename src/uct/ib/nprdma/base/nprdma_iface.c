@@ -658,11 +658,9 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
     }
 
     if (in_progress) {
-        UCT_TL_IFACE_STAT_FLUSH_WAIT(&iface->net.super);
         return UCS_INPROGRESS;
     }
 
-    UCT_TL_IFACE_STAT_FLUSH(&iface->net.super);
     return UCS_OK;
 }
 
@@ -676,7 +674,6 @@ ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)
         uct_nprdma_ep_fence(&ep->net.super.super, flags);
     }
 
-    UCT_TL_IFACE_STAT_FENCE(&iface->net.super);
     return UCS_OK;
 }
 

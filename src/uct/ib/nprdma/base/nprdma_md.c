@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_md.h"
-#include "nprdma_config.h"
 #include "nprdma_fork.h"
 #include "nprdma_stats.h"
 #include "nprdma_summary.h"
@@ -13,7 +12,6 @@
 #include "uct/ib/nprdma/mem/nprdma_odp.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/service/nprdma_service.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -21,7 +19,6 @@
 #include <ucs/sys/sys.h>
 #include <ucs/vfs/base/vfs_obj.h>
 
-#include <stdatomic.h>
 
 /* Number of times that a byte of a region is registered, for the average cost.
  * UCX knows no cost of the first time only, and its own transports leave it

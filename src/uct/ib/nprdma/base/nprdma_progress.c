@@ -20,10 +20,8 @@
 
 #include <ucs/debug/log.h>
 
-/*
- * Progress of an interface: receives, completions of sends, and everything that
- * waits for either.
- */
+/* Progress of an interface: receives, completions of sends, and everything that
+ * waits for either */
 
 #define UCT_NPRDMA_POLL_BATCH  16
 

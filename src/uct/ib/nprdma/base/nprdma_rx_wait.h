@@ -6,13 +6,11 @@
 #include "uct/ib/nprdma/net/nprdma_net.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 
-/*
- * Received messages that follow requests (ARCHITECTURE 3, messages). Mostly the
+/* Received messages that follow requests (ARCHITECTURE 3, messages). Mostly the
  * requests are executed, or have arrived and are executed now. A message whose
  * requests wait for a page, or are being executed by another thread, is copied,
  * because a receive slot would be missing to other peers, and so is each later
- * message of its endpoint.
- */
+ * message of its endpoint. */
 
 /* Whether a received message may be delivered now. If not, it is copied and
  * delivered later, or dropped if its requests have been. */

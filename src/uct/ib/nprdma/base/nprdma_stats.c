@@ -112,11 +112,9 @@ void uct_nprdma_stats_dump(const uct_nprdma_stats_t *stats,
     nprdma_file_end(&section);
 }
 
-/*
- * Reads counters while another thread writes them, on purpose: an aligned
+/* Reads counters while another thread writes them, on purpose: an aligned
  * 64-bit load returns a value that was stored, and atomics would cost time on
- * the data path.
- */
+ * the data path */
 __attribute__((no_sanitize("thread")))
 static void uct_nprdma_stats_vfs_show(void *obj, ucs_string_buffer_t *strb,
                                       void *arg_ptr, uint64_t arg_u64)

@@ -7,12 +7,10 @@
 
 #include <ucs/datastruct/list.h>
 
-/*
- * Sums of the counters of all interfaces and memory domains of the process: for
+/* Sums of the counters of all interfaces and memory domains of the process: for
  * UCX_NPRDMA_STATS=summary, and in part for nprdma-run, in the record when the
  * last memory domain is closed. Calls are safe in any thread. A child made by
- * fork() begins with zeros.
- */
+ * fork() begins with zeros. */
 
 /* Part of an interface */
 typedef struct uct_nprdma_summary_entry {

@@ -5,12 +5,10 @@
 
 #include <ucs/debug/log.h>
 
-/*
- * Tracing. UCS_MAX_LOG_LEVEL decides at compile time which levels exist: it is
+/* Tracing. UCS_MAX_LOG_LEVEL decides at compile time which levels exist: it is
  * that of the UCX this is built for, or all levels with --enable-debug. The
  * arguments of a line whose level does not exist are not evaluated, and no code
- * is left of it.
- */
+ * is left of it. */
 
 /* Write a line at level trace_data: the format with its arguments, then the
  * text of a packet (nprdma_dump.h) */

@@ -60,12 +60,10 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
     return UCS_OK;
 }
 
-/*
- * An endpoint that fails or is canceled does not end the operations of its
+/* An endpoint that fails or is canceled does not end the operations of its
  * peer. UCP deregisters the buffers of its requests after that, and without the
  * flag, and then completes them (ARCHITECTURE 3, failure of a peer). It may be
- * any registration that was exported at that time.
- */
+ * any registration that was exported at that time. */
 static void uct_nprdma_mem_end(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem,
                                int invalidate)
 {
@@ -316,12 +314,10 @@ static void uct_nprdma_mem_export_odp(uct_nprdma_mem_md_t *md,
     }
 }
 
-/*
- * Make a registration accessible. Before its first key is packed, neither the
+/* Make a registration accessible. Before its first key is packed, neither the
  * NIC nor the service knows it. Therefore a guessed key cannot open a buffer
  * that only operations of this process use (ARCHITECTURE 3, reach of a key).
- * Threads may pack the key of one registration at the same time.
- */
+ * Threads may pack the key of one registration at the same time. */
 static ucs_status_t
 uct_nprdma_mem_export(uct_nprdma_mem_md_t *md, uct_nprdma_mem_t *mem)
 {
@@ -385,12 +381,10 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
     }
 }
 
-/*
- * A key is packed because a peer is about to use it, and each absent page would
+/* A key is packed because a peer is about to use it, and each absent page would
  * cost an assist (ARCHITECTURE 5, populate policy). For a source, any page of
  * the process will do. Populating for writing may copy the page first.
- * Therefore only a key that does not allow get populates for writing.
- */
+ * Therefore only a key that does not allow get populates for writing. */
 static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
                                     uct_nprdma_mem_t *mem, uint32_t access,
                                     uintptr_t address, size_t length)

@@ -12,11 +12,9 @@
 
 #include <stdatomic.h>
 
-/*
- * Memory registration, with types that do not depend on the UCX version.
+/* Memory registration, with types that do not depend on the UCX version.
  * Registering pins nothing and does not call the device. It records a range
- * against which every request of a peer is checked.
- */
+ * against which every request of a peer is checked. */
 
 /* Whether peers may have a key of a registration */
 enum {

@@ -14,10 +14,8 @@ struct uct_nprdma_odp;
 struct uct_nprdma_mem;
 struct uct_nprdma_mem_md;
 
-/*
- * Memory of the process as one device reaches it: the part of a memory domain
- * that nprdma_mem and nprdma_region share.
- */
+/* Memory of the process as one device reaches it: the part of a memory domain
+ * that nprdma_mem and nprdma_region share */
 
 /* UCX_NPRDMA_MONITOR */
 typedef enum uct_nprdma_monitor_kind {

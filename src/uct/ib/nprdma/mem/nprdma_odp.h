@@ -34,11 +34,9 @@
 #define UCT_NPRDMA_ODP_MAX_PARTS   (UCT_NPRDMA_ODP_TABLE_SIZE / 4 * 3)
 
 
-/*
- * The memory regions of one range. Reading and writing have one each, because a
+/* The memory regions of one range. Reading and writing have one each, because a
  * device may bring in pages of a writable one as for writing: that would copy
- * pages that a get only reads, and fail for memory that is read-only.
- */
+ * pages that a get only reads, and fail for memory that is read-only. */
 typedef struct uct_nprdma_odp_mrs {
     struct ibv_mr *r;           /* Sources; NULL: none */
     struct ibv_mr *w;           /* Destinations; NULL: none */

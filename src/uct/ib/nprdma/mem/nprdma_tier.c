@@ -133,7 +133,6 @@ static void uct_nprdma_tier_drain(void *arg)
     md->super.verbs->drain(md->super.context);
 }
 
-/* @param [out] why  Reason of an error, NPRDMA_BACKEND_WHY_MAX bytes. */
 static ucs_status_t
 uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
                                const uct_nprdma_tier_t *tier, char *why)

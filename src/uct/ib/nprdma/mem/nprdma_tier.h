@@ -5,11 +5,9 @@
 
 #include "nprdma_mem_md.h"
 
-/*
- * How a memory domain gets zero copy. A tier is a way to watch memory for a
+/* How a memory domain gets zero copy. A tier is a way to watch memory for a
  * device, or the device's on-demand paging. Tiers are tried in order of
- * preference, and copy mode is what remains (ARCHITECTURE 5).
- */
+ * preference, and copy mode is what remains (ARCHITECTURE 5). */
 
 /* Open the memory monitor of an MD, or on-demand paging, by the first tier that
  * works for its device. If none does, md->monitor and md->odp are NULL, one

@@ -10,7 +10,6 @@
 #include <ucs/arch/atomic.h>
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
-#include <ucs/sys/math.h>
 #include <ucs/sys/sys.h>
 
 #include <stdatomic.h>

@@ -17,11 +17,9 @@
  * them */
 #define UCT_NPRDMA_CM_MAX_PROBES  16
 
-/*
- * wr_id on the completion queue of wire-up. A number with bit 63 set is a probe
+/* wr_id on the completion queue of wire-up. A number with bit 63 set is a probe
  * on the QP of that number. Otherwise it is a pointer to a slot: odd for a
- * send, even for a receive.
- */
+ * send, even for a receive. */
 static inline uint64_t uct_nprdma_cm_wr_id_send(uct_nprdma_slot_t *slot)
 {
     return (uintptr_t)slot | 1;

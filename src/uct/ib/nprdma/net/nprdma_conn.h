@@ -5,9 +5,7 @@
 
 #include "nprdma_net.h"
 
-/*
- * Functions of connections (nprdma_conn_types.h). Posting is in nprdma_tx.h.
- */
+/* Functions of connections (nprdma_conn_types.h). Posting is in nprdma_tx.h. */
 
 /* Start connecting &ep->conns[kind]. Progress changes the state to CONNECTED
  * later and calls uct_nprdma_net_ep_schedule(). Until then up to

@@ -86,10 +86,8 @@ struct uct_nprdma_conn {
     struct uct_nprdma_cm_conn *cm;        /* cm: while connecting */
 };
 
-/*
- * A connection id is an index into the interface's table plus a generation, so
- * that late completions and packets find no newer connection.
- */
+/* A connection id is an index into the interface's table plus a generation, so
+ * that late completions and packets find no newer connection */
 #define UCT_NPRDMA_CONN_INDEX_BITS   20
 #define UCT_NPRDMA_CONN_INDEX(_id)   ((_id) & \
                                       ((1u << UCT_NPRDMA_CONN_INDEX_BITS) - 1))
@@ -126,12 +124,10 @@ static inline size_t uct_nprdma_align_up(size_t value, size_t pow2)
 }
 
 
-/*
- * wr_id of sends: the connection's id and the sequence number of the WR. wr_id
+/* wr_id of sends: the connection's id and the sequence number of the WR. wr_id
  * of receives on the interface's receive CQ: for the SRQ a pointer to a slot
  * (even); for the own RQ of an SVC connection the id of the connection and a
- * number that the poster chooses (odd).
- */
+ * number that the poster chooses (odd). */
 static inline uint64_t uct_nprdma_wr_id_tx(uint32_t conn_id, uint16_t sn)
 {
     return ((uint64_t)conn_id << 32) | sn;

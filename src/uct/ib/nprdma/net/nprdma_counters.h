@@ -77,10 +77,8 @@ typedef struct uct_nprdma_stats {
 } uct_nprdma_stats_t;
 
 
-/*
- * Memory statistics of an MD: first present values, then counts since it was
- * opened. pinned_bytes and lazy_xx are of the whole process.
- */
+/* Memory statistics of an MD: first present values, then counts since it was
+ * opened. pinned_bytes and lazy_xx are of the whole process. */
 #define UCT_NPRDMA_FOREACH_MEM_STAT(_macro) \
     _macro(pinned_bytes)          \
     _macro(registrations)         \

@@ -9,9 +9,7 @@
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
-/*
- * A verbs device: how it is found and opened, and the addresses of its ports.
- */
+/* A verbs device: how it is found and opened, and the addresses of its ports */
 
 /* How packets are marked for the network */
 typedef struct uct_nprdma_path_config {

@@ -6,10 +6,8 @@
 #include <infiniband/verbs.h>
 #include <ucs/type/status.h>
 
-/*
- * What operations on a device cost. contrib/bench/calibrate measures the
- * values. nprdma_estimate.h makes UCX's attributes of them.
- */
+/* What operations on a device cost. contrib/bench/calibrate measures the
+ * values. nprdma_estimate.h makes UCX's attributes of them. */
 
 /* A name of the value in UCX_NPRDMA_PERF is that of its field */
 typedef struct uct_nprdma_perf {

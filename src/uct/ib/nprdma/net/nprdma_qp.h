@@ -5,9 +5,7 @@
 
 #include "nprdma_device.h"
 
-/*
- * RC queue pairs of requesters and of responders.
- */
+/* RC queue pairs of requesters and of responders */
 
 /* Arguments of QP creation that differ between callers */
 typedef struct uct_nprdma_qp_params {

@@ -1,13 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/*
- * What a process leaves for nprdma-run, in the directory that NPRDMA_RUN names:
+/* What a process leaves for nprdma-run, in the directory that NPRDMA_RUN names:
  * one record, a text file of lines "KEY VALUE", and its pages of counters
  * (nprdma_counters.h). The script reads them when its command has ended,
  * however the process ended. Errors are ignored, because the job matters more
  * than its statistics. Without NPRDMA_RUN nothing here makes a system call, and
- * programs with the rights of two users ignore it.
- */
+ * programs with the rights of two users ignore it. */
 
 #ifndef UCT_NPRDMA_RECORD_H_
 #define UCT_NPRDMA_RECORD_H_

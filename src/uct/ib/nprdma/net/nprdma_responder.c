@@ -137,12 +137,10 @@ void uct_nprdma_responder_reap(uct_nprdma_net_iface_t *iface)
     UCS_ASYNC_UNBLOCK(iface->super.worker->async);
 }
 
-/*
- * Have the service create the connection of kind SVC of an endpoint. Messages
+/* Have the service create the connection of kind SVC of an endpoint. Messages
  * on the connection of kind AM may have to wait for its requests, so the latter
  * has to exist before: a REQ that overtakes its REQ is repeated. A requester
- * without such messages may name none.
- */
+ * without such messages may name none. */
 static ucs_status_t
 uct_nprdma_responder_connect_svc(uct_nprdma_net_iface_t *iface,
                                  uct_nprdma_responder_t *resp, uint32_t am_id)

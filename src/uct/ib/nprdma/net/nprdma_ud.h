@@ -5,11 +5,9 @@
 
 #include "nprdma_net.h"
 
-/*
- * Datagrams of wire-up: the UD queue pair with its buffers and address handles.
+/* Datagrams of wire-up: the UD queue pair with its buffers and address handles.
  * nprdma_cm handles their content. The async context is blocked in all these
- * functions except the first and the last.
- */
+ * functions except the first and the last. */
 
 /* Create the queue pair, ready to receive; cm.config is set */
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);

@@ -19,10 +19,8 @@
 
 #define UCT_NPRDMA_VERBS_LIB  "libibverbs.so.1"
 
-/*
- * X(member, verb): the entries of uct_nprdma_verbs_t and the public names that
- * they come from, without the prefix ibv_ or npemu_.
- */
+/* X(member, verb): the entries of uct_nprdma_verbs_t and the public names that
+ * they come from, without the prefix ibv_ or npemu_ */
 #define UCT_NPRDMA_FOREACH_VERB(X)              \
     X(get_device_list,      get_device_list)    \
     X(free_device_list,     free_device_list)   \

@@ -10,10 +10,8 @@
 struct ibv_buf; /* since rdma-core 65 */
 struct nprdma_backend;
 
-/*
- * Control verbs of one provider. The data path (post, poll, req_notify) needs
- * no entry here: the inlines of verbs.h dispatch through the objects.
- */
+/* Control verbs of one provider. The data path (post, poll, req_notify) needs
+ * no entry here: the inlines of verbs.h dispatch through the objects. */
 typedef struct uct_nprdma_verbs {
     const char           *name;
     /* Costs of its devices, unless UCX_NPRDMA_PERF tells others */

@@ -14,14 +14,10 @@
 
 /* ---- order of a new operation ---- */
 
-/*
- * Find requests that the target has not executed and that the NIC must not
+/* Find requests that the target has not executed and that the NIC must not
  * overtake (ARCHITECTURE 3, overlap). The addresses of older requests are no
- * longer known, so the operation waits for all of those.
- *
- * @return Nonzero: the operation waits until op->request and all requests
- *         before it are executed.
- */
+ * longer known, so the operation waits for all of those. Nonzero: the operation
+ * waits until op->request and all requests before it are executed. */
 static int uct_nprdma_held_find_request(const uct_nprdma_rma_t *rma,
                                         uct_nprdma_order_op_t *op)
 {
@@ -252,14 +248,11 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_op_t *op)
            (rma->ops.num_held_nic > 0);
 }
 
-/*
- * Send a held request. Held puts behind it may have all slots that an endpoint
+/* Send a held request. Held puts behind it may have all slots that an endpoint
  * may have, and do not return them before this request is sent. Therefore it
  * uses the reserve, as redo does: what uses the reserve returns it without
- * waiting for a held operation.
- *
- * @return Zero if resources are missing: try again later.
- */
+ * waiting for a held operation. Zero if resources are missing: try again
+ * later. */
 static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_op_t *op, int *has_reply_p)
 {

@@ -234,11 +234,9 @@ int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 
 /* ---- the end ---- */
 
-/*
- * Complete all operations with rma->status. Slots of receives return to their
+/* Complete all operations with rma->status. Slots of receives return to their
  * pools. A reply may have arrived and not been polled, and a device may place
- * its data only when it is polled. The end of the queue pair discards it.
- */
+ * its data only when it is polled. The end of the queue pair discards it. */
 static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {

@@ -5,10 +5,8 @@
 
 #include "nprdma_rma_req.h"
 
-/*
- * The initiator's side of an interface and of an endpoint as a whole: start of
- * operations, progress, and the end.
- */
+/* The initiator's side of an interface and of an endpoint as a whole: start of
+ * operations, progress, and the end */
 
 void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface);
 

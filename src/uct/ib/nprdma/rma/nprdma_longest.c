@@ -51,17 +51,8 @@ uct_nprdma_longest_report(const uct_nprdma_rma_ep_t *ep,
     }
 }
 
-/*
- * Account for one kind of wait.
- *
- * @param [in] iface    Interface.
- * @param [in] ep       Endpoint.
- * @param [in] longest  The wait.
- * @param [in] now      Present time.
- * @param [in] state    Reason of the wait now.
- * @param [in] is_done  Nonzero if all operations up to the mark are done.
- * @param [in] started  Number of the last operation that has started.
- */
+/* is_done: all operations up to the mark are done. `started` is the number of
+ * the last operation that has started. */
 static void
 uct_nprdma_longest_update(uct_nprdma_rma_iface_t *iface,
                           const uct_nprdma_rma_ep_t *ep,

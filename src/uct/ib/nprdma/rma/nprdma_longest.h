@@ -5,15 +5,13 @@
 
 #include "nprdma_rma_iface.h"
 
-/*
- * Measures how long operations wait, and for what. Then the log of a job
+/* Measures how long operations wait, and for what. Then the log of a job
  * without progress shows whether it is slow or stuck, and where. Progress that
  * finds no work scans the endpoints at intervals; operations record nothing. A
  * scan remembers the last operation that has started, and later scans measure
  * the time until all up to that one are done. Therefore a wait is measured too
  * short by at most the time between two scans, UCT_NPRDMA_LONGEST_INTERVAL or a
- * little more.
- */
+ * little more. */
 
 /* Reasons of waits, with their text for the log */
 #define UCT_NPRDMA_FOREACH_WAIT(_macro) \

@@ -29,8 +29,7 @@
 #define UCT_NPRDMA_OP_MIN_SLICES  (UCT_NPRDMA_OP_SMALL_SLICES + 4)
 
 
-/* @param [in] first  The first of max_num slices, of which at least min_num are
- *                    used */
+/* At least min_num of the max_num slices from the first one on are used */
 static ucs_status_t
 uct_nprdma_op_slices_init(uct_nprdma_mem_md_t *md, uct_nprdma_op_iface_t *ops,
                           uct_nprdma_op_slice_kind_t kind, size_t max_pages,
@@ -162,15 +161,11 @@ void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
 
 /* ---- local buffers ---- */
 
-/*
- * Map a buffer for the NIC: a local registration for this operation alone,
+/* Map a buffer for the NIC: a local registration for this operation alone,
  * which is only a lookup. No key leads to the pages that are populated for it
  * (ARCHITECTURE 3, reach of a key). The user's memory handle cannot be used:
  * UCP creates none for a memory domain that does not require it, and UCP 1.13
- * then passes an undefined value.
- *
- * @return Zero if the NIC cannot reach the buffer.
- */
+ * then passes an undefined value. Zero if the NIC cannot reach the buffer. */
 static int uct_nprdma_op_piece_map(uct_nprdma_mem_md_t *md,
                                    uct_nprdma_op_piece_t *piece, int is_get)
 {
@@ -262,12 +257,10 @@ uct_nprdma_op_cut_length(const uct_nprdma_op_iface_t *ops,
            (-op->address % NPRDMA_PAGE_SIZE);
 }
 
-/*
- * Cut the next slice of an operation. A slice ends at the end of a remote page,
+/* Cut the next slice of an operation. A slice ends at the end of a remote page,
  * so that slices share no page there, and all slices of a buffer but the first
  * begin with a line (ARCHITECTURE 3, remote READ). The first slice also has the
- * rest of its page, which would otherwise be one more slice at the end.
- */
+ * rest of its page, which would otherwise be one more slice at the end. */
 static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
                               uct_nprdma_op_t *op,
                               uct_nprdma_op_slice_t *slice)
@@ -343,14 +336,12 @@ uct_nprdma_op_pull_slice(uct_nprdma_op_iface_t *ops,
                                          uct_nprdma_op_slice_t, queue);
 }
 
-/*
- * Check whether a slice of a large operation may start. A slice has up to two
+/* Check whether a slice of a large operation may start. A slice has up to two
  * WRs at a time: those of all slices together leave a share of the send queue
  * to small operations, also if slices that start with one WR continue with two.
  * An endpoint that has no slice may use the WRs for redo: small operations that
  * are posted again and again may have all others. Like those for redo, they
- * come back without waiting for anything else.
- */
+ * come back without waiting for anything else. */
 static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
                                      const uct_nprdma_op_t *op)
 {
@@ -382,10 +373,8 @@ static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
            uct_nprdma_rma_admit_post(iface, rma);
 }
 
-/*
- * Rule "overlap": nothing that the operation must not overtake is left. For
- * asserts.
- */
+/* Rule "overlap": nothing that the operation must not overtake is left. For
+ * asserts. */
 static int uct_nprdma_op_may_start(const uct_nprdma_rma_t *rma,
                                    const uct_nprdma_op_t *op)
 {
@@ -509,11 +498,8 @@ void uct_nprdma_op_begin(uct_nprdma_rma_iface_t *iface)
                            uct_nprdma_op_num_urgent(iface));
 }
 
-/*
- * Add an operation to ops.order. Its address and length are set.
- *
- * @return Nonzero if it is held; uct_nprdma_op_release() starts it later.
- */
+/* Add an operation to ops.order. Its address and length are set. Nonzero if it
+ * is held; uct_nprdma_op_release() starts it later. */
 static UCS_F_ALWAYS_INLINE int
 uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                   uct_nprdma_op_t *op)
@@ -600,10 +586,8 @@ uct_nprdma_op_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op)
     return status;
 }
 
-/* Release all resources of an operation. The slot of a small get contains its
- * data.
- *
- * @return Status of the operation. */
+/* Release all resources of an operation, and return its status. The slot of a
+ * small get contains its data. */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                     uct_nprdma_op_t *op)
@@ -744,11 +728,9 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
     uct_nprdma_op_complete(iface, op);
 }
 
-/*
- * Check whether a get is a single READ in the common case: its data is scanned
+/* Check whether a get is a single READ in the common case: its data is scanned
  * and begins with a line, or needs no verification, and no operation of its
- * class waits for slices. Posting is possible.
- */
+ * class waits for slices. Posting is possible. */
 static inline int
 uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
                              uct_nprdma_rma_t *rma,
@@ -765,11 +747,9 @@ uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
                                    op->is_large);
 }
 
-/*
- * Post a small get without a slice, because the steps of a slice would add
+/* Post a small get without a slice, because the steps of a slice would add
  * latency. The get counts as a slice, so that the share of the endpoint holds,
- * and takes a free one if it is suspect.
- */
+ * and takes a free one if it is suspect. */
 static UCS_F_ALWAYS_INLINE void
 uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_op_t *op)
@@ -854,12 +834,10 @@ uct_nprdma_op_get_bcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                                      remote_addr, rkey, comp);
 }
 
-/*
- * Check whether to copy a get of one buffer through a slot, as other transports
+/* Check whether to copy a get of one buffer through a slot, as other transports
  * do with small messages. Up to this length a copy costs no more than the
  * lookup of the buffer's region and two comparisons of the states of its pages.
- * And the pages need not be populated.
- */
+ * And the pages need not be populated. */
 static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_rma_ep_t *ep, int is_get,
                                    const uct_iov_t *iov, size_t iovcnt,

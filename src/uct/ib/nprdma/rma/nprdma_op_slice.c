@@ -14,7 +14,6 @@
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/mem/nprdma_mrs.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 

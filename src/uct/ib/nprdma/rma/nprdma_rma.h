@@ -5,10 +5,8 @@
 
 #include "nprdma_rma_iface.h"
 
-/*
- * Put, get and atomics. Arguments and results are those of the functions of
- * uct_iface_ops_t with the same names.
- */
+/* Put, get and atomics. Arguments and results are those of the functions of
+ * uct_iface_ops_t with the same names. */
 
 void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface,
                           uct_iface_attr_t *attr);

@@ -5,9 +5,7 @@
 
 #include "nprdma_rma_types.h"
 
-/*
- * Log messages about failed operations.
- */
+/* Log messages about failed operations */
 
 /* Log an operation that failed at the target. Many users do not check the
  * status of each operation, so the first failure of an endpoint is logged as an

@@ -5,9 +5,7 @@
 
 #include "nprdma_rma_types.h"
 
-/*
- * Flush and fence: both wait for all earlier operations (ARCHITECTURE 3).
- */
+/* Flush and fence: both wait for all earlier operations (ARCHITECTURE 3) */
 
 int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep);
 

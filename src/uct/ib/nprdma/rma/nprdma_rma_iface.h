@@ -14,10 +14,8 @@
 struct uct_nprdma_rma;
 struct uct_nprdma_rma_res;
 
-/*
- * The part of an interface and of an endpoint that initiates put, get and
- * atomics.
- */
+/* The part of an interface and of an endpoint that initiates put, get and
+ * atomics */
 
 /* One kind of wait of an endpoint; see nprdma_longest.h */
 typedef struct uct_nprdma_longest {

@@ -198,11 +198,9 @@ int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
                                          pool->num_slots - kept)));
 }
 
-/*
- * Check whether one more request of a large operation may be in flight. The
+/* Check whether one more request of a large operation may be in flight. The
  * target executes it in order with those of small ones, so half of the quota
- * bounds their bytes. It leaves work requests and slots to small operations.
- */
+ * bounds their bytes. It leaves work requests and slots to small operations. */
 static int uct_nprdma_rma_large_may_send(uct_nprdma_rma_iface_t *iface,
                                          const uct_nprdma_rma_t *rma)
 {

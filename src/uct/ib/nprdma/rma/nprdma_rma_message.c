@@ -8,9 +8,8 @@
 #include "nprdma_rma_req.h"
 
 
-/* Count a message that the peer may have to keep.
- *
- * @return Zero if an acknowledgement has to be awaited. */
+/* Count a message that the peer may have to keep. Zero if an acknowledgement
+ * has to be awaited. */
 static int uct_nprdma_rma_count_message(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma)
 {

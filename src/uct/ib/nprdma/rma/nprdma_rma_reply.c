@@ -18,20 +18,10 @@
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 
-/**
- * Handle a reply: store the data, and return the user's completion. Only the
- * end of an operation of nprdma_op.h calls the user itself.
- *
- * @param [in]     iface   Interface.
- * @param [in]     wait    Wait of the reply.
- * @param [in]     data    Payload, wait->length bytes; NULL if status is an
- *                         error.
- * @param [in,out] status  Status of the request; the function may change it.
- *                         wait->failed is the status of an earlier request
- *                         without reply.
- *
- * @return Completion to be called with the status, or NULL.
- */
+/* Handle a reply with wait->length bytes of payload, or an error: store the
+ * data, and return the user's completion or NULL. Only the end of an operation
+ * of nprdma_op.h calls the user itself. The function may change the status.
+ * wait->failed is that of an earlier request without reply. */
 typedef uct_completion_t *
 (*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_wait_t *wait, const void *data,
@@ -134,11 +124,9 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_t *rma       = wait->rma;
     const uct_nprdma_svc_reply_t *reply;
 
-    /*
-     * A flushed receive is not a reply, and a late reply is discarded. After
+    /* A flushed receive is not a reply, and a late reply is discarded. After
      * the end of a connection, uct_nprdma_rma_ep_fail() or _cleanup() completes
-     * the operations that waited for it.
-     */
+     * the operations that waited for it. */
     if ((conn->ep == NULL) || (rma == NULL) ||
         (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
         (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {

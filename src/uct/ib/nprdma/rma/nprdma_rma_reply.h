@@ -5,9 +5,7 @@
 
 #include "nprdma_rma_types.h"
 
-/*
- * Replies of a peer's service, handled according to their kind.
- */
+/* Replies of a peer's service, handled according to their kind */
 
 /* End the first wait of an endpoint, with the payload of the reply or an error.
  * The endpoint may be destroyed in the call; the caller keeps its RMA side by

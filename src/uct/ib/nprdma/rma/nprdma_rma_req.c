@@ -60,10 +60,8 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_rma_held_slots(rma), is_redo);
 }
 
-/*
- * Remember the range that a request accesses. A request of an operation of
- * ops.order is not remembered: the operation stays there until the reply.
- */
+/* Remember the range that a request accesses. A request of an operation of
+ * ops.order is not remembered: the operation stays there until the reply. */
 static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
                                   const uct_nprdma_svc_request_t *request,
                                   const uct_nprdma_rma_wait_t *wait)
@@ -115,12 +113,10 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/*
- * Check whether a request that needs no reply asks for one. The first request
+/* Check whether a request that needs no reply asks for one. The first request
  * after a pause does: then a flush that follows it has nothing to send. If many
  * puts follow instead, few of them have replies. While operations are not
- * verified, a flush has to wait in any case, and asks itself.
- */
+ * verified, a flush has to wait in any case, and asks itself. */
 static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
 {

@@ -7,10 +7,8 @@
 
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
-/*
- * Requests to the service of a peer and the accounting of their replies. The
- * operations of nprdma_rma.c consist of them.
- */
+/* Requests to the service of a peer and the accounting of their replies. The
+ * operations of nprdma_rma.c consist of them. */
 
 /* Unacknowledged requests, at most, so that sequence numbers can be compared */
 #define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)

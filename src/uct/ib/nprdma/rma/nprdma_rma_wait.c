@@ -142,11 +142,8 @@ uct_nprdma_rma_wait_begin(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma,
     return wait;
 }
 
-/*
- * Use up the spare, because the next reply is too large for it.
- *
- * @return Nonzero if there is no spare any more.
- */
+/* Use up the spare, because the next reply is too large for it. Nonzero if
+ * there is no spare any more. */
 static int
 uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_t *rma)

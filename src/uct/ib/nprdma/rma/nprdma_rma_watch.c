@@ -55,10 +55,8 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface)
     }
 }
 
-/*
- * Post a WRITE of zero bytes, unless a signaled WR is outstanding, which finds
- * a dead peer as well. Unsignaled WRs may be done already.
- */
+/* Post a WRITE of zero bytes, unless a signaled WR is outstanding, which finds
+ * a dead peer as well. Unsignaled WRs may be done already. */
 static void uct_nprdma_rma_watch_probe(uct_nprdma_rma_iface_t *iface,
                                        uct_nprdma_conn_t *conn)
 {

@@ -5,13 +5,11 @@
 
 #include "nprdma_rma_types.h"
 
-/*
- * Detects peers that owe a reply and no longer exist. A request that has
+/* Detects peers that owe a reply and no longer exist. A request that has
  * arrived leaves nothing in the send queue. If its target ends then, no
  * completion reports that, and the requester would wait without end. Therefore
  * progress sends probes to such peers at intervals. The asynchronous part only
- * wakes a user that sleeps instead of calling progress.
- */
+ * wakes a user that sleeps instead of calling progress. */
 
 void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch);

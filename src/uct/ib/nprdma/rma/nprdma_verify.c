@@ -6,7 +6,6 @@
 
 #include "nprdma_verify.h"
 
-#include <string.h>
 
 #define UCT_NPRDMA_VERIFY_WORD  sizeof(uint64_t)
 

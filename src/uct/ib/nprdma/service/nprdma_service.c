@@ -14,7 +14,6 @@
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
-#include "uct/ib/nprdma/net/nprdma_executed.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
@@ -24,7 +23,6 @@
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -70,11 +68,8 @@ typedef struct uct_nprdma_sched_attr {
 
 /* ---- requests; called by the executing thread ---- */
 
-/*
- * Handle a completion of the receive CQ.
- *
- * @return Zero if the request has to wait until earlier replies are done.
- */
+/* Handle a completion of the receive CQ. Zero if the request has to wait until
+ * earlier replies are done. */
 static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
                                      struct ibv_wc *wc)
 {
@@ -128,14 +123,9 @@ static inline void uct_nprdma_service_poll(uct_nprdma_service_t *service)
     }
 }
 
-/*
- * Execute or park the requests that have arrived, up to a batch.
- *
- * @param [out] blocked_p  Set to 1 if the next one waits until earlier replies
- *                         are done, or parked ones are executed.
- *
- * @return Number of requests.
- */
+/* Execute or park the requests that have arrived, up to a batch. *blocked_p is
+ * set to 1 if the next one waits until earlier replies are done, or parked ones
+ * are executed. */
 static inline unsigned
 uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
 {
@@ -186,17 +176,8 @@ static void uct_nprdma_service_ran(uct_nprdma_service_t *service,
     }
 }
 
-/**
- * Execute requests. The caller is the executing thread.
- *
- * @param [in]  service    Service.
- * @param [in]  max        Number of requests after which to stop; up to a batch
- *                         more may be executed.
- * @param [out] blocked_p  Nonzero if requests wait until earlier replies are
- *                         done.
- *
- * @return Number of requests executed.
- */
+/* Execute `max` requests, and up to a batch more. The caller is the executing
+ * thread. *blocked_p: requests wait until earlier replies are done. */
 static unsigned
 uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
                        int *blocked_p)
@@ -363,9 +344,7 @@ static void uct_nprdma_service_get_events(uct_nprdma_service_t *service)
     (void)ret; /* Not readable if the event came from the channel */
 }
 
-/*
- * Wait while the application's progress executes requests.
- */
+/* Wait while the application's progress executes requests */
 static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
 {
     struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_BACKOFF_NS };
@@ -384,13 +363,11 @@ static void uct_nprdma_service_back_off(uct_nprdma_service_t *service)
              (service->num_executed != num_executed));
 }
 
-/*
- * With one CPU per rank the thread must preempt an application that computes,
+/* With one CPU per rank the thread must preempt an application that computes,
  * and a peer waits for that. Linux 6.12 and later allows a thread with a
  * shorter time slice to preempt at once, without privileges. On earlier
  * versions, or if this is refused, the thread waits under high load for the end
- * of the application's slice.
- */
+ * of the application's slice. */
 static void uct_nprdma_service_thread_shorten_slice(void)
 {
     uct_nprdma_sched_attr_t attr = { .size = sizeof(attr) };
@@ -444,12 +421,10 @@ static void uct_nprdma_service_report_no_thread(uct_nprdma_service_t *service,
     }
 }
 
-/**
- * Start the thread of a started service, unless it runs. If the limit of
+/* Start the thread of a started service, unless it runs. If the limit of
  * threads is reached, the service works without it: one message says that only
  * progress executes requests, and the next call tries again. The caller holds
- * the start lock.
- */
+ * the start lock. */
 static void
 uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
 {
@@ -790,10 +765,8 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
         return UCS_ERR_NO_MEMORY;
     }
 
-    /*
-     * The peer cannot send before it knows this queue pair's number, so the
-     * connection is counted, and in the table, in time.
-     */
+    /* The peer cannot send before it knows this queue pair's number, so the
+     * connection is counted, and in the table, in time */
     conn->seen_accepted = atomic_fetch_add(&service->num_accepted, 1) + 1;
     status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
                                                local_psn, conn);

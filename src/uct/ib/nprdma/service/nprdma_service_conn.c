@@ -31,11 +31,9 @@ uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
     return conn;
 }
 
-/*
- * Stop a connection. It may have completions in the receive CQ. If its queue
+/* Stop a connection. It may have completions in the receive CQ. If its queue
  * pair is destroyed before they are polled, the slots of the SRQ that they
- * refer to are lost. Therefore the CQ must be found empty first.
- */
+ * refer to are lost. Therefore the CQ must be found empty first. */
 void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn)
 {
@@ -131,12 +129,10 @@ void uct_nprdma_service_reply(uct_nprdma_service_t *service,
     ++conn->outstanding;
 }
 
-/*
- * Probe the requester by a WRITE of zero bytes, which completes if its queue
+/* Probe the requester by a WRITE of zero bytes, which completes if its queue
  * pair exists. A reply would detect the same, but without requests there are no
  * replies. If there is no room for a probe, the send queue is full of replies,
- * which detect it.
- */
+ * which detect it. */
 void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
                                    uct_nprdma_service_conn_t *conn)
 {
@@ -167,11 +163,8 @@ void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn)
     conn->is_probe_late = conn->probing;
 }
 
-/*
- * Find out whether a requester exists.
- *
- * @return Zero if the answer to a probe has to be awaited.
- */
+/* Find out whether a requester exists. Zero if the answer to a probe has to be
+ * awaited. */
 static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
                                          uct_nprdma_service_conn_t *conn)
 {
@@ -197,8 +190,6 @@ static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
 }
 
 /*
- * Whether a request may be executed now.
- *
  * A requester that destroys its endpoint is not heard of, and may connect again
  * and write to the same place. What it sent before that must not be executed
  * later. So a request that changes memory is executed only if the requester has
@@ -207,8 +198,6 @@ static int uct_nprdma_service_conn_check(uct_nprdma_service_t *service,
  *     be as old, also if they arrive later.
  *   - after the last connection was accepted: that may be of this requester,
  *     and then it has left. A request may have been in the CQ for long.
- *
- * @return Zero if the answer to a probe has to be awaited.
  */
 int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn,

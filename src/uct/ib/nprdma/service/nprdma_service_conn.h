@@ -5,10 +5,8 @@
 
 #include "nprdma_service_types.h"
 
-/*
- * Connections of a service as the executing thread uses them: replies, their
- * completions, and probes of the requester.
- */
+/* Connections of a service as the executing thread uses them: replies, their
+ * completions, and probes of the requester */
 
 /* The connection of a queue pair, or NULL */
 uct_nprdma_service_conn_t *

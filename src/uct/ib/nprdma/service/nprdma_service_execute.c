@@ -17,7 +17,6 @@
 
 #include <nprdma_assert.h>
 
-#include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
 /* Shortest FETCH in bytes whose time is measured. It is negligible there */
@@ -96,12 +95,10 @@ uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
     }
 }
 
-/*
- * Before requests access memory of the application, make sure that faults are
+/* Before requests access memory of the application, make sure that faults are
  * reported (ARCHITECTURE 4). That takes one system call for all requests of a
  * batch. The service's own thread, which does not poll, takes two, to check
- * that the handler is installed.
- */
+ * that the handler is installed. */
 static inline void
 uct_nprdma_service_section_begin(uct_nprdma_service_t *service,
                                  const uct_nprdma_svc_request_t *request)
@@ -144,13 +141,7 @@ uct_nprdma_service_fill_reply(uct_nprdma_service_conn_t *conn,
     conn->failed_sn      = 0;
 }
 
-/*
- * Execute a request and send its reply.
- *
- * @param [in] limit  Most bytes that a POPULATE populates.
- *
- * @return Zero if the request has to wait until earlier replies are done.
- */
+/* Zero if the request has to wait until earlier replies are done */
 static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                       uct_nprdma_service_conn_t *conn,
                                       const uct_nprdma_svc_request_t *request,
@@ -211,10 +202,8 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     return 1;
 }
 
-/*
- * Whether the time that a request takes is worth to be known: longer ones that
- * the NIC could not serve. Others must not pay for two looks at the clock.
- */
+/* Whether the time that a request takes is worth to be known: longer ones that
+ * the NIC could not serve. Others must not pay for two looks at the clock. */
 static int
 uct_nprdma_service_is_timed(const uct_nprdma_svc_request_t *request)
 {
@@ -223,11 +212,6 @@ uct_nprdma_service_is_timed(const uct_nprdma_svc_request_t *request)
             (request->length >= UCT_NPRDMA_SERVICE_TIMED));
 }
 
-/*
- * Execute a request whose turn has come.
- *
- * @return As uct_nprdma_service_execute().
- */
 int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
                                uct_nprdma_service_conn_t *conn,
                                const uct_nprdma_svc_request_t *request,

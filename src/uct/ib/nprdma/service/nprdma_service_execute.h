@@ -5,10 +5,8 @@
 
 #include "nprdma_service_types.h"
 
-/*
- * Execution of one request of a peer, and its reply. The executing thread calls
- * these functions.
- */
+/* Execution of one request of a peer, and its reply. The executing thread calls
+ * these functions. */
 
 /* Execute a request, at most `limit` bytes of it, and reply. Zero if it cannot
  * be executed now. */

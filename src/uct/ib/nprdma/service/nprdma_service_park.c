@@ -11,9 +11,7 @@
 #include "nprdma_svc_parked.h"
 
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
-#include "uct/ib/nprdma/net/nprdma_executed.h"
 
-#include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
 
 #include <pthread.h>
@@ -31,12 +29,9 @@ static void uct_nprdma_service_resume_later(uct_nprdma_service_t *service,
     }
 }
 
-/*
- * Execute a request that has arrived, or park it if it waits for pages, for
- * earlier requests of its connection or for a probe.
- *
- * @return Zero if the request can be neither executed nor parked now.
- */
+/* Execute a request that has arrived, or park it if it waits for pages, for
+ * earlier requests of its connection or for a probe. Zero if the request can be
+ * neither executed nor parked now. */
 int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
                                uct_nprdma_service_conn_t *conn,
                                const uct_nprdma_svc_request_t *request,
@@ -74,11 +69,8 @@ int uct_nprdma_service_arrived(uct_nprdma_service_t *service,
     return 1;
 }
 
-/*
- * Execute a parked request.
- *
- * @return Zero if it has to wait for its page, earlier replies, or a probe.
- */
+/* Execute a parked request. Zero if it has to wait for its page, earlier
+ * replies, or a probe. */
 static int
 uct_nprdma_service_resume_one(uct_nprdma_service_t *service,
                               uct_nprdma_service_conn_t *conn,
@@ -119,11 +111,8 @@ uct_nprdma_service_first_ready(uct_nprdma_service_conn_t *conn)
     return parked->is_waiting ? NULL : parked;
 }
 
-/*
- * Execute the first parked request of a connection that is being resumed.
- *
- * @return Nonzero if it was executed.
- */
+/* Execute the first parked request of a connection that is being resumed.
+ * Nonzero if it was executed. */
 static int uct_nprdma_service_resume(uct_nprdma_service_t *service,
                                      uct_nprdma_service_conn_t *conn)
 {
@@ -169,13 +158,9 @@ static void uct_nprdma_service_take_pages(uct_nprdma_service_t *service)
     }
 }
 
-/*
- * Execute parked requests whose pages have come: one of each connection in
+/* Execute parked requests whose pages have come: one of each connection in
  * turn, and only a few, because the requests of other peers do not wait for all
- * of them.
- *
- * @return Number of requests executed.
- */
+ * of them. */
 unsigned uct_nprdma_service_resume_some(uct_nprdma_service_t *service)
 {
     unsigned count = 0;
@@ -240,12 +225,8 @@ static void uct_nprdma_service_probe_conns(uct_nprdma_service_t *service)
     pthread_mutex_unlock(&service->conns_lock);
 }
 
-/*
- * Find a connection with a queue pair that can be destroyed now, and remove it
- * from the table.
- *
- * @return The connection, or NULL.
- */
+/* Find a connection with a queue pair that can be destroyed now, and remove it
+ * from the table; or NULL */
 static uct_nprdma_service_conn_t *
 uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
 {

@@ -5,11 +5,9 @@
 
 #include "nprdma_service_types.h"
 
-/*
- * Which request of a connection is executed when: at once, when its pages have
+/* Which request of a connection is executed when: at once, when its pages have
  * come, after those before it, or never, because its requester is gone. The
- * executing thread calls these functions.
- */
+ * executing thread calls these functions. */
 
 /* Execute a request that has arrived, or park it. Zero if neither can be done
  * now. */

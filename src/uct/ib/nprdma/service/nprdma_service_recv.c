@@ -22,12 +22,7 @@ static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
     wr->num_sge = 1;
 }
 
-/**
- * Post all free slots to the SRQ. The caller is the executing thread, or the
- * service has not started yet.
- *
- * @return UCS_OK, or UCS_ERR_IO_ERROR with a logged reason.
- */
+/* The caller is the executing thread, or the service has not started yet */
 ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
 {
     struct ibv_recv_wr *bad_wr;
@@ -48,12 +43,8 @@ ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service)
     return UCS_OK;
 }
 
-/*
- * Half of the slots have requests at once, so peers may have to wait for a free
- * slot: add slots.
- *
- * @return Nonzero if there are more now.
- */
+/* Half of the slots have requests at once, so peers may have to wait for a free
+ * slot: add slots */
 int uct_nprdma_service_grow(uct_nprdma_service_t *service)
 {
     if ((service->rx_pool.num_slots == service->rx_pool.max_slots) ||

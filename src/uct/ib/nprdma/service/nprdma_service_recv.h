@@ -5,9 +5,7 @@
 
 #include "nprdma_service_types.h"
 
-/*
- * Receive slots of a service. The executing thread calls these functions.
- */
+/* Receive slots of a service. The executing thread calls these functions. */
 
 ucs_status_t uct_nprdma_service_fill_srq(uct_nprdma_service_t *service);
 

@@ -189,11 +189,9 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
                        request->length <= nprdma_reg_length(reg)));
         status = uct_nprdma_svc_access(request, result, length_p);
 
-        /*
-         * Release the registration before waiting for a thread that unmaps
+        /* Release the registration before waiting for a thread that unmaps
          * memory: that thread may itself wait for one that deregisters this
-         * memory.
-         */
+         * memory */
         nprdma_reg_put(reg);
         if (status != UCS_ERR_BUSY) {
             break;

@@ -30,13 +30,11 @@
 #define UCT_NPRDMA_SVC_HINT_RUN  64
 
 
-/*
- * The kernel does not tell whether an absent page was never touched, so that
+/* The kernel does not tell whether an absent page was never touched, so that
  * the CPU only has to clear one, or has to be read from a disk. Two switches of
  * threads cost more than the first and less than the second. Memory nearby is
  * mostly of the same kind, so what the last page-in took is remembered. Where
- * it was quick nothing is asked, until a request waits.
- */
+ * it was quick nothing is asked, until a request waits. */
 typedef enum uct_nprdma_svc_hint_kind {
     UCT_NPRDMA_SVC_HINT_NONE,  /* A thread has to find out */
     UCT_NPRDMA_SVC_HINT_QUICK, /* The kernel did not wait */

@@ -5,11 +5,9 @@
 
 #include <stddef.h>
 
-/*
- * Text of every format, for the log. Pure. A dump shows a packet as it is, so
+/* Text of every format, for the log. Pure. A dump shows a packet as it is, so
  * it takes any bytes: a truncated packet shows its length and first bytes, an
- * unknown value its number. Nothing here reads beyond `length`.
- */
+ * unknown value its number. Nothing here reads beyond `length`. */
 
 /* Size in bytes that is enough for the text of any packet */
 #define UCT_NPRDMA_DUMP_MAX  384

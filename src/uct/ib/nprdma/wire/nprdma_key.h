@@ -13,12 +13,10 @@
 #define UCT_NPRDMA_KEY_VERSION  3
 
 
-/*
- * A key as the operations of the initiator use it. A remote key of 0 means that
+/* A key as the operations of the initiator use it. A remote key of 0 means that
  * the device cannot reach the memory in this way. Then the target's software
  * executes the operation, and its checks decide whether the operation is
- * allowed (ARCHITECTURE 4).
- */
+ * allowed (ARCHITECTURE 4). */
 typedef struct uct_nprdma_rkey {
     uint64_t key;               /* nprdma_reg_key() of the target */
     uint64_t address;           /* First byte of the registration */
@@ -50,10 +48,8 @@ typedef struct uct_nprdma_packed_rkey {
     uint64_t signature;
 } __attribute__((packed)) uct_nprdma_packed_rkey_t;
 
-/*
- * How the device reaches the memory, and so what the initiator has to verify.
- * Without flags it cannot reach it.
- */
+/* How the device reaches the memory, and so what the initiator has to verify.
+ * Without flags it cannot reach it. */
 enum {
     /* By windows of a region: the initiator verifies that pages were there */
     UCT_NPRDMA_KEY_FLAG_REGION    = 1 << 0,

@@ -10,11 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/*
- * Messages on a connection of kind SVC. Requests travel from the initiator to
+/* Messages on a connection of kind SVC. Requests travel from the initiator to
  * the target, replies back. RC delivers each message once and in order; the
- * sequence numbers only verify that.
- */
+ * sequence numbers only verify that. */
 
 /* Longest operation in bytes that is one request and one reply */
 #define UCT_NPRDMA_SVC_MAX_PAYLOAD  8192
@@ -86,15 +84,13 @@ typedef struct uct_nprdma_svc_operands {
     uint64_t compare;
 } __attribute__((packed)) uct_nprdma_svc_operands_t;
 
-/*
- * A POPULATE makes the target bring in the pages of [address, address + length)
+/* A POPULATE makes the target bring in the pages of [address, address + length)
  * and point the R window, or both windows, at them (ARCHITECTURE 3, state
  * order). The initiator waits for the reply. Therefore the target answers after
  * a short time with what is populated by then, and goes on in the background.
  * The background work includes the `prefetch` bytes behind the range. They are
  * a hint: their errors are not reported. All of length + prefetch must lie in
- * the registration.
- */
+ * the registration. */
 typedef struct uct_nprdma_svc_populated {
     uint32_t length;            /* Populated bytes from the start of the range.
                                  * If they are fewer than requested, the

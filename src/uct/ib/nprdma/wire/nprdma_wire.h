@@ -85,10 +85,8 @@ enum uct_nprdma_cm_reason {
 };
 
 
-/*
- * Wire-up packet, of the same size for all types. The pair (interface nonce of
- * the requester, conn_id) names a connection.
- */
+/* Wire-up packet, of the same size for all types. The pair (interface nonce of
+ * the requester, conn_id) names a connection. */
 typedef struct uct_nprdma_cm_packet {
     uint32_t             magic;
     uint8_t              version;
