@@ -94,10 +94,7 @@ static void side_open(side_t *side, const char *name)
     side_open_port(side, name);
     side->pd = ibv_alloc_pd(side->context);
     CHECK(side->pd != NULL, "no PD");
-    side->channel = ibv_create_comp_channel(side->context);
-    CHECK(side->channel != NULL, "no channel");
-    side->cq = ibv_create_cq(side->context, 4 * PAIR_DEPTH, NULL, side->channel,
-                             0);
+    side->cq = ibv_create_cq(side->context, 4 * PAIR_DEPTH, NULL, NULL, 0);
     CHECK(side->cq != NULL, "no CQ");
     side->memory = mmap(NULL, PAIR_MEMORY, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -105,7 +102,6 @@ static void side_open(side_t *side, const char *name)
     side->mr = ibv_reg_mr(side->pd, side->memory, PAIR_MEMORY, rights);
     CHECK(side->mr != NULL, "no MR: %s", strerror(errno));
     fcntl(side->context->async_fd, F_SETFL, O_NONBLOCK);
-    fcntl(side->channel->fd, F_SETFL, O_NONBLOCK);
 }
 
 void pair_open(pair_t *pair, const char *name_a, const char *name_b)
@@ -135,7 +131,6 @@ static void side_close(side_t *side)
     side_drop_qp(side);
     CHECK(ibv_dereg_mr(side->mr) == 0, "MR");
     CHECK(ibv_destroy_cq(side->cq) == 0, "CQ");
-    CHECK(ibv_destroy_comp_channel(side->channel) == 0, "channel");
     CHECK(ibv_dealloc_pd(side->pd) == 0, "PD");
     CHECK(ibv_close_device(side->context) == 0, "device");
     munmap(side->memory, PAIR_MEMORY);
@@ -149,18 +144,18 @@ void pair_close(pair_t *pair)
 
 /* --- connection ------------------------------------------------------------*/
 
-static void side_make_qp(side_t *side, const pair_settings_t *settings)
+static void side_make_qp(side_t *side, int with_srq)
 {
     struct ibv_srq_init_attr srq_attr = {
         .attr = {.max_wr = PAIR_DEPTH, .max_sge = 1}
     };
     struct ibv_qp_init_attr attr = {
-        .send_cq = side->cq, .recv_cq = side->cq, .qp_type = settings->type,
+        .send_cq = side->cq, .recv_cq = side->cq, .qp_type = IBV_QPT_RC,
         .cap = {PAIR_DEPTH, PAIR_DEPTH, 2, 2, 64}
     };
 
     side_drop_qp(side);
-    if (settings->with_srq) {
+    if (with_srq) {
         side->srq = ibv_create_srq(side->pd, &srq_attr);
         CHECK(side->srq != NULL, "no SRQ: %s", strerror(errno));
         attr.srq = side->srq;
@@ -176,7 +171,7 @@ static void side_modify(side_t *side, struct ibv_qp_attr *attr, int mask)
     CHECK(status == 0, "state %d: %s", attr->qp_state, strerror(status));
 }
 
-static void side_init(side_t *side)
+static void side_connect(side_t *side, const side_t *peer, int timeout)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT, .port_num = side->port,
@@ -184,24 +179,9 @@ static void side_init(side_t *side)
                            IBV_ACCESS_REMOTE_ATOMIC
     };
 
-    if (side->qp->qp_type == IBV_QPT_UC) {
-        attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-    }
     side_modify(side, &attr, IBV_QP_PORT | IBV_QP_PKEY_INDEX |
                              IBV_QP_ACCESS_FLAGS);
-}
-
-void side_make(side_t *side, const pair_settings_t *settings)
-{
-    side_make_qp(side, settings);
-    side_init(side);
-}
-
-void side_connect(side_t *side, const side_t *peer,
-                  const pair_settings_t *settings)
-{
-    int reliable = (settings->type == IBV_QPT_RC);
-    struct ibv_qp_attr attr = {
+    attr = (struct ibv_qp_attr){
         .qp_state = IBV_QPS_RTR,
         .path_mtu = (side->mtu < peer->mtu) ? side->mtu : peer->mtu,
         .dest_qp_num = peer->qp->qp_num, .max_dest_rd_atomic = 4,
@@ -211,30 +191,24 @@ void side_connect(side_t *side, const side_t *peer,
                     .grh = {.dgid = peer->gid, .sgid_index = side->gid_index,
                             .hop_limit = 64}}
     };
-
     side_modify(side, &attr,
                 IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-                (reliable ? IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER :
-                            0));
+                IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = settings->timeout, .retry_cnt = 2,
-        .rnr_retry = settings->rnr_retry, .max_rd_atomic = 4
+        .qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = 2,
+        .rnr_retry = 7, .max_rd_atomic = 4
     };
     side_modify(side, &attr,
-                IBV_QP_SQ_PSN |
-                (reliable ? IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-                            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC : 0));
+                IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
 void pair_connect(pair_t *pair, const pair_settings_t *settings)
 {
-    pair_settings_t without_srq = *settings;
-
-    without_srq.with_srq = 0;
-    side_make(&pair->a, &without_srq);
-    side_make(&pair->b, settings);
-    side_connect(&pair->a, &pair->b, settings);
-    side_connect(&pair->b, &pair->a, settings);
+    side_make_qp(&pair->a, 0);
+    side_make_qp(&pair->b, settings->with_srq);
+    side_connect(&pair->a, &pair->b, settings->timeout);
+    side_connect(&pair->b, &pair->a, settings->timeout);
 }
 
 /* --- waiting ---------------------------------------------------------------*/
@@ -277,20 +251,6 @@ void side_wait_event(side_t *side, enum ibv_event_type type)
           ibv_event_type_str(event.event_type), ibv_event_type_str(type));
 }
 
-int side_has_cq_event(side_t *side, int ms)
-{
-    struct pollfd fd = {side->channel->fd, POLLIN, 0};
-    struct ibv_cq *cq;
-    void *context;
-
-    if (poll(&fd, 1, ms) == 0) {
-        return 0;
-    }
-    CHECK(ibv_get_cq_event(side->channel, &cq, &context) == 0, "event");
-    ibv_ack_cq_events(cq, 1);
-    return 1;
-}
-
 /* --- requests --------------------------------------------------------------*/
 
 int side_post_recv(side_t *side, size_t offset, uint32_t length)
@@ -328,26 +288,6 @@ void side_post(side_t *side, const request_t *request)
     }
     status = ibv_post_send(side->qp, &wr, &bad);
     CHECK(status == 0, "ibv_post_send: %s", strerror(status));
-}
-
-/* --- registers -------------------------------------------------------------*/
-
-volatile uint64_t *side_monitor(const side_t *side)
-{
-    enum { MONITOR = 0x6000, SIZE = 0x1000 };
-    char path[300];
-    uint8_t *page;
-    int fd;
-
-    snprintf(path, sizeof(path), "%s/device/resource0",
-             side->context->device->ibdev_path);
-    fd = open(path, O_RDWR);
-    CHECK(fd >= 0, "%s: %s", path, strerror(errno));
-    page = mmap(NULL, SIZE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, MONITOR);
-    CHECK(page != MAP_FAILED, "%s: %s (iomem=relaxed?)", path, strerror(errno));
-    close(fd);
-    CHECK(*(volatile uint64_t*)page == 0x35786c6d65ull, "%s: no emlx5", path);
-    return (volatile uint64_t*)page;
 }
 
 /* --- memory ----------------------------------------------------------------*/

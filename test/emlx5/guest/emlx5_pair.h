@@ -27,20 +27,19 @@ enum { PAIR_MEMORY = 4 << 20, PAIR_DEPTH = 64, PAIR_SECONDS = 30 };
     } while (0)
 
 typedef struct {
-    struct ibv_context      *context;
-    struct ibv_pd           *pd;
-    struct ibv_comp_channel *channel;
-    struct ibv_cq           *cq;
-    struct ibv_srq          *srq; /* NULL if the QP has its own queue */
-    struct ibv_qp           *qp;
-    struct ibv_mr           *mr;
-    uint8_t                 *memory; /* PAIR_MEMORY bytes */
-    uint8_t                 port;
-    enum ibv_mtu            mtu;
-    uint16_t                lid;
-    int                     is_roce;
-    uint8_t                 gid_index; /* with RoCE; with InfiniBand 0 */
-    union ibv_gid           gid;       /* that with this index */
+    struct ibv_context *context;
+    struct ibv_pd      *pd;
+    struct ibv_cq      *cq;
+    struct ibv_srq     *srq; /* NULL if the QP has its own queue */
+    struct ibv_qp      *qp;
+    struct ibv_mr      *mr;
+    uint8_t            *memory; /* PAIR_MEMORY bytes */
+    uint8_t            port;
+    enum ibv_mtu       mtu;
+    uint16_t           lid;
+    int                is_roce;
+    uint8_t            gid_index; /* with RoCE; with InfiniBand 0 */
+    union ibv_gid      gid;       /* that with this index */
 } side_t;
 
 typedef struct {
@@ -49,14 +48,12 @@ typedef struct {
 
 /* How the QPs are connected */
 typedef struct {
-    enum ibv_qp_type type;      /* RC, UC or UD */
-    int              rnr_retry; /* 7: for ever */
-    int              timeout;   /* 4.096 us << timeout */
-    int              with_srq;  /* the second end */
+    int timeout;  /* 4.096 us << timeout */
+    int with_srq; /* the second end */
 } pair_settings_t;
 
 /* What most tests use */
-static const pair_settings_t pair_default = {IBV_QPT_RC, 7, 14, 0};
+static const pair_settings_t pair_default = {14, 0};
 
 /** Opens two devices, which may be one, and makes all but the QPs. A name is
  * that of a device, whose first port is taken, or DEVICE/PORT. */
@@ -67,13 +64,6 @@ void pair_connect(pair_t *pair, const pair_settings_t *settings);
 
 void pair_close(pair_t *pair);
 
-/** Makes the QP of one end, instead of the one that there is, in state INIT. */
-void side_make(side_t *side, const pair_settings_t *settings);
-
-/** Connects it. Of the peer, its address and the number of the QP count. */
-void side_connect(side_t *side, const side_t *peer,
-                  const pair_settings_t *settings);
-
 /** Waits for a completion, at most PAIR_SECONDS. */
 struct ibv_wc side_wait(side_t *side);
 
@@ -83,10 +73,6 @@ struct ibv_wc side_wait_ok(side_t *side);
 /** Waits for an asynchronous event of a device, and acknowledges it; the test
  * fails if it is another. */
 void side_wait_event(side_t *side, enum ibv_event_type type);
-
-/** @return 1 if the completion channel has an event within this many ms; it is
- * taken. */
-int side_has_cq_event(side_t *side, int ms);
 
 /** Posts a receive into memory at this offset. @return Of ibv_post_recv(). */
 int side_post_recv(side_t *side, size_t offset, uint32_t length);
@@ -104,10 +90,6 @@ typedef struct {
 
 /** Posts it. */
 void side_post(side_t *side, const request_t *request);
-
-/** @return Registers of the model: see firmware/emlx5_monitor.h. The kernel
- * needs "iomem=relaxed". */
-volatile uint64_t *side_monitor(const side_t *side);
 
 /** Fills memory with numbers that a seed repeats, or compares it with them. */
 void fill(uint8_t *memory, size_t length, uint32_t seed);

@@ -78,25 +78,6 @@ static void test_send(pair_t *pair)
     }
 }
 
-static void test_inline(pair_t *pair)
-{
-    request_t request;
-    struct ibv_wc wc;
-
-    pair_connect(pair, &pair_default);
-    fill(pair->a.memory, 60, 3);
-    request       = to_b(pair, IBV_WR_RDMA_WRITE_WITH_IMM, 60);
-    request.imm   = 99;
-    request.flags = IBV_SEND_INLINE;
-    CHECK(side_post_recv(&pair->b, 0, 0) == 0, "receive");
-    side_post(&pair->a, &request);
-    side_wait_ok(&pair->a);
-    wc = side_wait_ok(&pair->b);
-    CHECK((wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM) && (wc.imm_data == 99) &&
-          (wc.byte_len == 60), "opcode %d, %u", wc.opcode, wc.imm_data);
-    CHECK(is_filled(pair->b.memory, 60, 3), "inline data");
-}
-
 static void test_atomics(pair_t *pair)
 {
     volatile uint64_t *target = (uint64_t*)pair->b.memory;
@@ -226,50 +207,6 @@ static void test_access(pair_t *pair)
     refused(pair, &request);
 }
 
-/* The model counts a message when it tries for the first time to send it */
-static uint64_t num_sends(const volatile uint64_t *monitor)
-{
-    enum { STATS = 0x100 / 8, SENDS = 4 }; /* firmware/emlx5_monitor.h */
-
-    return monitor[STATS + SENDS];
-}
-
-static void await_send(const volatile uint64_t *monitor, uint64_t before)
-{
-    time_t end = time(NULL) + PAIR_SECONDS;
-
-    while (num_sends(monitor) == before) {
-        CHECK(time(NULL) < end, "the message is not sent");
-    }
-}
-
-static void test_rnr(pair_t *pair)
-{
-    const volatile uint64_t *monitor = side_monitor(&pair->a);
-    uint64_t before;
-    struct ibv_wc wc;
-
-    pair_settings_t settings = pair_default;
-    request_t request = to_b(pair, IBV_WR_SEND, 64);
-
-    settings.rnr_retry = 1;
-    pair_connect(pair, &settings);
-    side_post(&pair->a, &request);
-    expect(&pair->a, IBV_WC_RNR_RETRY_EXC_ERR);
-    expect_state(&pair->a, IBV_QPS_ERR);
-    expect_state(&pair->b, IBV_QPS_RTS);
-
-    /* It waits for a receive */
-    pair_connect(pair, &pair_default);
-    before = num_sends(monitor);
-    side_post(&pair->a, &request);
-    await_send(monitor, before);
-    CHECK(ibv_poll_cq(pair->a.cq, 1, &wc) == 0, "it does not wait");
-    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
-    side_wait_ok(&pair->a);
-    side_wait_ok(&pair->b);
-}
-
 static void test_too_long(pair_t *pair)
 {
     request_t request = to_b(pair, IBV_WR_SEND, 65);
@@ -353,113 +290,6 @@ static void test_srq(pair_t *pair)
     side_wait_event(&pair->b, IBV_EVENT_QP_LAST_WQE_REACHED);
 }
 
-/* --- completion queues -----------------------------------------------------*/
-
-static void one_message(pair_t *pair, int flags)
-{
-    request_t request = to_b(pair, IBV_WR_SEND, 64);
-
-    request.flags = flags;
-    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
-    side_post(&pair->a, &request);
-    side_wait_ok(&pair->a);
-}
-
-static void test_events(pair_t *pair)
-{
-    pair_connect(pair, &pair_default);
-    one_message(pair, 0);
-    side_wait_ok(&pair->b);
-    CHECK(!side_has_cq_event(&pair->b, 0), "not armed");
-
-    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
-    CHECK(!side_has_cq_event(&pair->b, 50), "nothing new");
-    one_message(pair, 0);
-    side_wait_ok(&pair->b);
-    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "armed");
-    one_message(pair, 0);
-    side_wait_ok(&pair->b);
-    CHECK(!side_has_cq_event(&pair->b, 50), "only one event");
-
-    CHECK(ibv_req_notify_cq(pair->b.cq, 1) == 0, "arm");
-    one_message(pair, 0);
-    side_wait_ok(&pair->b);
-    CHECK(!side_has_cq_event(&pair->b, 50), "not solicited");
-    one_message(pair, IBV_SEND_SOLICITED);
-    side_wait_ok(&pair->b);
-    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "solicited");
-}
-
-/* An event after three completions, or after some time */
-static void test_moderation(pair_t *pair)
-{
-    struct ibv_modify_cq_attr attr = {
-        .attr_mask = IBV_CQ_ATTR_MODERATE, .moderate = {3, 0}
-    };
-    int status;
-
-    pair_connect(pair, &pair_default);
-    status = ibv_modify_cq(pair->b.cq, &attr);
-    CHECK(status == 0, "ibv_modify_cq: %s", strerror(status));
-    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
-    one_message(pair, 0);
-    one_message(pair, 0);
-    CHECK(!side_has_cq_event(&pair->b, 50), "only two");
-    one_message(pair, 0);
-    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "three");
-
-    attr.moderate.cq_count  = 100;
-    attr.moderate.cq_period = 1000;
-    CHECK(ibv_modify_cq(pair->b.cq, &attr) == 0, "moderation");
-    side_wait_ok(&pair->b);
-    side_wait_ok(&pair->b);
-    side_wait_ok(&pair->b);
-    CHECK(ibv_req_notify_cq(pair->b.cq, 0) == 0, "arm");
-    one_message(pair, 0);
-    CHECK(side_has_cq_event(&pair->b, PAIR_SECONDS * 1000), "in time");
-    attr.moderate.cq_count  = 0;
-    attr.moderate.cq_period = 0;
-    CHECK(ibv_modify_cq(pair->b.cq, &attr) == 0, "moderation");
-}
-
-static void test_resize(pair_t *pair)
-{
-    int i, cqe = pair->b.cq->cqe;
-
-    pair_connect(pair, &pair_default);
-    for (i = 0; i < 5; ++i) {
-        one_message(pair, 0);
-    }
-    CHECK(ibv_resize_cq(pair->b.cq, (2 * cqe) + 1) == 0, "resize");
-    CHECK(pair->b.cq->cqe >= (2 * cqe) + 1, "%d entries", pair->b.cq->cqe);
-    for (i = 0; i < 5; ++i) {
-        one_message(pair, 0);
-    }
-    for (i = 0; i < 10; ++i) {
-        side_wait_ok(&pair->b);
-    }
-}
-
-/* One completion more than the queue has room for */
-static void test_overrun(pair_t *pair)
-{
-    request_t request = to_b(pair, IBV_WR_RDMA_WRITE, 8);
-    struct ibv_cq *cq = pair->a.cq;
-    struct ibv_cq *small = ibv_create_cq(pair->a.context, 3, NULL, NULL, 0);
-    int i;
-
-    CHECK(small != NULL, "no CQ");
-    pair->a.cq = small;
-    pair_connect(pair, &pair_default);
-    for (i = 0; i < small->cqe + 2; ++i) {
-        side_post(&pair->a, &request);
-    }
-    side_wait_event(&pair->a, IBV_EVENT_CQ_ERR);
-    pair->a.cq = cq;
-    pair_connect(pair, &pair_default);
-    CHECK(ibv_destroy_cq(small) == 0, "destroy");
-}
-
 /* --- memory of a dma-buf ---------------------------------------------------*/
 
 static int make_dmabuf(uint8_t **memory, size_t length)
@@ -522,33 +352,6 @@ static void test_dmabuf(pair_t *pair)
     close(fd);
 }
 
-/* --- the port --------------------------------------------------------------*/
-
-static void test_link(pair_t *pair)
-{
-    volatile uint64_t *monitor = side_monitor(&pair->b);
-    pair_settings_t settings   = pair_default;
-    request_t request          = to_b(pair, IBV_WR_SEND, 64);
-    struct ibv_port_attr port;
-
-    settings.timeout = 12;
-    pair_connect(pair, &settings);
-    monitor[1] = 0;
-    side_wait_event(&pair->b, IBV_EVENT_PORT_ERR);
-    CHECK(ibv_query_port(pair->b.context, 1, &port) == 0, "port");
-    CHECK(port.state == IBV_PORT_DOWN, "state %d", port.state);
-    side_post(&pair->a, &request);
-    expect(&pair->a, IBV_WC_RETRY_EXC_ERR);
-
-    monitor[1] = 1;
-    side_wait_event(&pair->b, IBV_EVENT_PORT_ACTIVE);
-    CHECK(ibv_query_port(pair->b.context, 1, &port) == 0, "port");
-    CHECK(port.state == IBV_PORT_ACTIVE, "state %d", port.state);
-    pair_connect(pair, &pair_default);
-    one_message(pair, 0);
-    side_wait_ok(&pair->b);
-}
-
 /* --- all -------------------------------------------------------------------*/
 
 static const struct {
@@ -556,13 +359,9 @@ static const struct {
     void       (*run)(pair_t *pair);
 } tests[] = {
     {"write_read", test_write_read}, {"send", test_send},
-    {"inline", test_inline}, {"atomics", test_atomics},
-    {"torn", test_torn}, {"access", test_access}, {"rnr", test_rnr},
-    {"too_long", test_too_long},
-    {"retry", test_retry}, {"flush", test_flush}, {"srq", test_srq},
-    {"events", test_events}, {"moderation", test_moderation},
-    {"resize", test_resize}, {"overrun", test_overrun},
-    {"dmabuf", test_dmabuf}, {"link", test_link},
+    {"atomics", test_atomics}, {"torn", test_torn}, {"access", test_access},
+    {"too_long", test_too_long}, {"retry", test_retry}, {"flush", test_flush},
+    {"srq", test_srq}, {"dmabuf", test_dmabuf},
 };
 
 static int is_wanted(const char *name, int argc, char **argv)
