@@ -55,10 +55,10 @@ in_memcg() {
     )
 }
 
-# take_memory [SIZE]: from now on repeatedly tells the kernel to take SIZE (4M)
-# of memory from the processes in control group $taken_from, anonymous rather
-# than mapped file pages. They go to swap, in the middle of operations. $taker
-# is the process that does it.
+# take_memory: from now on repeatedly tells the kernel to take 4 MiB of memory
+# from the processes in control group $taken_from, anonymous rather than mapped
+# file pages. They go to swap, in the middle of operations. $taker is the
+# process that does it.
 taken_from=/sys/fs/cgroup/taken_from
 take_memory() {
     sysctl -qw vm.swappiness=200
@@ -66,7 +66,7 @@ take_memory() {
         mkdir $taken_from || fail "no control group"
     while sleep 0.02; do
         # The write fails if less can be taken
-        echo "${1:-4M}" 2>/dev/null >$taken_from/memory.reclaim
+        echo 4M 2>/dev/null >$taken_from/memory.reclaim
     done &
     taker=$!
 }
