@@ -2,9 +2,6 @@
 
 #include "edu.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #define EDU_WORDS (EDU_DMA / sizeof(uint64_t))
 
 int edu_open(void)
@@ -27,6 +24,66 @@ void edu_name(int edu, char *name, size_t size)
 
     CHECK_CALL(edu, NPRDMA_EDU_IOC_INFO, &info, 0);
     snprintf(name, size, "%s", info.name);
+}
+
+int attach(int ctx, const char *name, struct nprdma_ioc_attach_device *arg)
+{
+    memset(arg, 0, sizeof(*arg));
+    arg->size = sizeof(*arg);
+    snprintf(arg->name, sizeof(arg->name), "%s", name);
+    return kmod_call(ctx, NPRDMA_IOC_ATTACH_DEVICE, arg);
+}
+
+int attach_edu(int ctx, int edu, struct nprdma_ioc_attach_device *arg)
+{
+    char name[32];
+
+    edu_name(edu, name, sizeof(name));
+    return attach(ctx, name, arg);
+}
+
+int export(kmod_region_t *region)
+{
+    struct nprdma_ioc_export arg = {
+        .size = sizeof(arg), .region = region->id
+    };
+
+    CHECK_CALL(region->ctx, NPRDMA_IOC_EXPORT, &arg, 0);
+    return arg.fd;
+}
+
+int import(int edu, int dmabuf, uint64_t *size)
+{
+    struct nprdma_edu_import arg = {.fd = dmabuf};
+    int ret                      = kmod_call(edu, NPRDMA_EDU_IOC_IMPORT, &arg);
+
+    if (size != NULL) {
+        *size = arg.size;
+    }
+    return ret;
+}
+
+void edu_release(int edu)
+{
+    CHECK_CALL(edu, NPRDMA_EDU_IOC_RELEASE, NULL, 0);
+}
+
+void setup_region(fixture_t *f, size_t num_pages)
+{
+    struct nprdma_ioc_attach_device arg;
+
+    f->edu = edu_open();
+    kmod_region(&f->region, num_pages);
+    CHECK(attach_edu(f->region.ctx, f->edu, &arg) == 0, "%s", arg.why);
+    f->words     = (void*)f->region.memory;
+    f->signature = f->region.header->signature;
+    f->dmabuf    = export(&f->region);
+}
+
+void setup(fixture_t *f)
+{
+    setup_region(f, NPAGES);
+    CHECK_EQ(import(f->edu, f->dmabuf, NULL), 0);
 }
 
 void edu_read_bytes(int edu, uint64_t offset, void *data, uint32_t length)
@@ -68,14 +125,29 @@ void edu_write(int edu, uint64_t offset, uint64_t word)
     CHECK_CALL(edu, NPRDMA_EDU_IOC_DMA, &dma, 0);
 }
 
-void edu_release(int edu)
+uint64_t in_r(size_t page)
 {
-    CHECK_CALL(edu, NPRDMA_EDU_IOC_RELEASE, NULL, 0);
+    return page * PAGE;
 }
 
-void edu_fill(void *page, uint64_t word)
+uint64_t in_w(const fixture_t *f, size_t page)
 {
-    volatile uint64_t *words = page;
+    return f->region.length + page * PAGE;
+}
+
+uint64_t in_states(const fixture_t *f, size_t page)
+{
+    return 2 * f->region.length + page * sizeof(uint32_t);
+}
+
+void *at(const fixture_t *f, size_t page)
+{
+    return f->region.memory + page * PAGE;
+}
+
+void edu_fill(const fixture_t *f, size_t page, uint64_t word)
+{
+    volatile uint64_t *words = at(f, page);
     size_t i;
 
     for (i = 0; i < PAGE / sizeof(word); ++i) {
@@ -83,15 +155,18 @@ void edu_fill(void *page, uint64_t word)
     }
 }
 
-int edu_holds(const void *page, uint64_t word)
+int edu_holds(const fixture_t *f, size_t page, uint64_t word)
 {
-    const volatile uint64_t *words = page;
+    const volatile uint64_t *words = at(f, page);
     size_t i;
 
-    for (i = 0; i < PAGE / sizeof(word); ++i) {
-        if (words[i] != word) {
-            return 0;
-        }
+    for (i = 0; (i < PAGE / sizeof(word)) && (words[i] == word); ++i) {
     }
-    return 1;
+    return i == PAGE / sizeof(word);
+}
+
+int is_unused(void *arg)
+{
+    (void)arg;
+    return kmod_read_number("/sys/module/nprdma/refcnt", "") == 0;
 }

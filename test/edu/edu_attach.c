@@ -3,27 +3,21 @@
 /*
  * A call that attaches a device does not touch a function that is not for RDMA,
  * and its waits for one that is are few, and end with a signal. nprdma_hold.ko
- * holds the lock of a function, which may take any time.
+ * holds the lock of a function, which may take any time. It releases it when
+ * the case has failed.
  */
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
+#include "edu.h"
 
-#include "edu_fixture.h"
-
-#include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <glob.h>
 
 #define HOLD     "/sys/module/nprdma_hold/parameters/lock"
 #define MAX_USER 4
 
 /* A process that attaches a device. Its exit status is the errno value. */
 typedef struct {
+    uid_t user;
+    char  name[32];
     pid_t pid;
     int   status; /* -1: it has not ended */
 } caller_t;
@@ -39,46 +33,42 @@ static void on_signal(int number)
     (void)number;
 }
 
-static int attach_as(uid_t user, const char *name)
+static void attach_as_user(void *arg)
 {
-    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
-    struct sigaction action             = {.sa_handler = on_signal};
+    const caller_t *caller  = arg;
+    struct sigaction action = {.sa_handler = on_signal};
+    struct nprdma_ioc_attach_device device;
     int ret;
 
-    CHECK(setresuid(user, user, user) == 0, "%m");
-    CHECK(sigaction(SIGUSR1, &action, NULL) == 0, "%m");
-    snprintf(arg.name, sizeof(arg.name), "%s", name);
-    ret = kmod_call(kmod_open(), NPRDMA_IOC_ATTACH_DEVICE, &arg);
-    CHECK((ret == 0) == (strstr(arg.why, "Intel VT-d") != NULL), "%s",
-          arg.why);
+    CHECK_OK(setresuid(caller->user, caller->user, caller->user));
+    CHECK_OK(sigaction(SIGUSR1, &action, NULL));
+    ret = attach(kmod_open(), caller->name, &device);
+    CHECK((ret == 0) == (strstr(device.why, "Intel VT-d") != NULL), "%s",
+          device.why);
     /* Nothing is told about the IOMMU of any other function */
-    CHECK((ret != EOPNOTSUPP) || (arg.device == 0), "%#x", arg.device);
-    return ret;
+    CHECK((ret != EOPNOTSUPP) || (device.device == 0), "%#x", device.device);
+    _exit(ret);
 }
 
 static void call(caller_t *caller, uid_t user, const char *name)
 {
+    caller->user   = user;
     caller->status = -1;
-    caller->pid    = fork();
-    CHECK(caller->pid >= 0, "%m");
-    if (caller->pid == 0) {
-        _exit(attach_as(user, name));
-    }
+    snprintf(caller->name, sizeof(caller->name), "%s", name);
+    caller->pid = kmod_fork(attach_as_user, caller);
 }
 
 /* Whether the process sleeps in a function of this name */
 static int waits_in(const caller_t *caller, const char *function)
 {
-    char path[64], name[64];
-    ssize_t size;
-    int fd;
+    char path[64], name[64] = "";
+    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/wchan", (int)caller->pid);
-    fd = open(path, O_RDONLY);
-    CHECK(fd >= 0, "%s: %m", path);
-    size = read(fd, name, sizeof(name) - 1);
-    close(fd);
-    name[(size > 0) ? size : 0] = '\0';
+    file = fopen(path, "r");
+    CHECK(file != NULL, "%s: %m", path);
+    fgets(name, sizeof(name), file);
+    fclose(file);
     return strncmp(name, function, strlen(function)) == 0;
 }
 
@@ -95,34 +85,19 @@ static int has_ended(void *arg)
     return 1;
 }
 
-static int has_ended_or_waits(void *arg)
-{
-    return has_ended(arg) || waits_in(arg, "nprdma_device_check");
-}
-
 static int waits_for_device(void *arg)
 {
     return waits_in(arg, "nprdma_device_check");
 }
 
+static int has_ended_or_waits(void *arg)
+{
+    return has_ended(arg) || waits_for_device(arg);
+}
+
 static int waits_at_all(void *arg)
 {
     return waits_in(arg, "nprdma_");
-}
-
-/* A function with a driver that has no RDMA device: one of virtio's */
-static void foreign_name(char *name, size_t size)
-{
-    DIR *dir = opendir("/sys/bus/pci/drivers/virtio-pci");
-    struct dirent *entry;
-
-    CHECK(dir != NULL, "%m");
-    do {
-        entry = readdir(dir);
-        CHECK(entry != NULL, "no virtio function");
-    } while (strncmp(entry->d_name, "0000:", 5) != 0);
-    snprintf(name, size, "%s", entry->d_name);
-    closedir(dir);
 }
 
 static void end(caller_t *caller, int status)
@@ -131,28 +106,30 @@ static void end(caller_t *caller, int status)
     CHECK_EQ(caller->status, status);
 }
 
-/* It is refused while its lock is held, and as well when it is not */
-static void test_foreign(void)
+/* A function with a driver that has no RDMA device, one of virtio's, is refused
+ * while its lock is held, and as well when it is not */
+KMOD_CASE(attach, foreign)
 {
+    const char *name;
     caller_t caller;
-    char name[300];
+    glob_t paths;
 
-    foreign_name(name, sizeof(name));
-    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    CHECK_OK(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths));
+    name = strrchr(paths.gl_pathv[0], '/') + 1;
+    CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
     hold(name);
     call(&caller, 1000, name);
     CHECK(kmod_await(has_ended_or_waits, &caller));
     hold("none");
     CHECK(caller.status >= 0, "it waits for the lock of %s", name);
     CHECK_EQ(caller.status, EOPNOTSUPP);
-
     call(&caller, 1000, name);
     end(&caller, EOPNOTSUPP);
 }
 
 /* Of each user one process waits for the device. All end with a signal while
  * its lock is held, and succeed when it is not. */
-static void test_waits(void)
+KMOD_CASE(attach, waits)
 {
     caller_t callers[MAX_USER], other;
     int edu = edu_open(), count = 0;
@@ -160,7 +137,7 @@ static void test_waits(void)
     int i;
 
     edu_name(edu, name, sizeof(name));
-    CHECK(chmod(NPRDMA_DEVICE_PATH, 0666) == 0, "%m");
+    CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
     hold(name);
     for (i = 0; i < MAX_USER; ++i) {
         call(&callers[i], 1000, name);
@@ -176,7 +153,7 @@ static void test_waits(void)
     CHECK(kmod_await(waits_for_device, &other), "the other user is kept out");
 
     for (i = 0; i < MAX_USER; ++i) {
-        CHECK(kill(callers[i].pid, (i % 2) ? SIGKILL : SIGUSR1) == 0, "%m");
+        CHECK_OK(kill(callers[i].pid, (i % 2) ? SIGKILL : SIGUSR1));
         end(&callers[i], (i % 2) ? 1000 + SIGKILL : EINTR);
     }
     hold("none");
@@ -185,16 +162,8 @@ static void test_waits(void)
     end(&callers[0], 0);
 }
 
-int main(int argc, char **argv)
+/* Whatever has failed; else the guest could not end */
+KMOD_CASE(attach, released)
 {
-    static const kmod_case_t cases[] = {
-        {"foreign", test_foreign},
-        {"waits",   test_waits},
-        {NULL,      NULL}
-    };
-    int ret = kmod_main(cases, argc, argv);
-
-    /* Whatever has failed; else the guest could not end */
     hold("none");
-    return ret;
 }

@@ -5,14 +5,9 @@
  * in the memory of a process while the kernel takes pages away.
  */
 
-#include "edu_fixture.h"
+#include "edu.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <sys/klog.h>
 
 /* The unit's capability register, from the kernel's driver */
 static uint64_t unit_capabilities(void)
@@ -50,124 +45,136 @@ static void check_fields(const struct nprdma_ioc_attach_device *arg,
     CHECK(strstr(arg->why, "ATS off, relaxed ordering off") != NULL);
 }
 
-/* Attaching reports the device's IOMMU; the rig sets which one is right */
-static void test_attach(void)
+/* The device that the environment names, else the edu */
+static int attach_device(struct nprdma_ioc_attach_device *arg)
 {
-    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
+    const char *device = getenv("EDU_DEVICE");
+    int edu            = edu_open();
+    int ret            = (device != NULL) ? attach(kmod_open(), device, arg) :
+                                            attach_edu(kmod_open(), edu, arg);
+
+    printf("%s\n", arg->why);
+    return ret;
+}
+
+/* Attaching reports the device's IOMMU; the rig sets which one is right */
+KMOD_CASE(region, attach)
+{
     const char *mode   = getenv("GUEST_IOMMU");
     const char *kernel = getenv("GUEST_KERNEL");
-    const char *why    = arg.why;
-    int edu = edu_open();
-    int ctx = kmod_open();
-    int ret;
+    struct nprdma_ioc_attach_device arg;
 
-    device_name(edu, arg.name, sizeof(arg.name));
-    ret = kmod_call(ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg);
-    printf("%s\n", why);
-    CHECK_EQ(ret, 0);
+    CHECK_EQ(attach_device(&arg), 0);
     CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
-    CHECK(strstr(why, !strcmp(mode, "legacy") ? "legacy mode" :
-                      !strcmp(mode, "ss") ? "scalable mode, second stage" :
-                      "scalable mode, first stage") != NULL);
-    CHECK_EQ(strstr(why, "generic_pt") != NULL,
+    CHECK(strstr(arg.why, !strcmp(mode, "legacy") ? "legacy mode" :
+                          !strcmp(mode, "ss") ? "scalable mode, second stage" :
+                          "scalable mode, first stage") != NULL);
+    CHECK_EQ(strstr(arg.why, "generic_pt") != NULL,
              strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
     check_fields(&arg, mode);
 }
 
 /* The device is refused, with the reason that EDU_REFUSED has */
-static void test_refused(void)
+KMOD_CASE(refused, attach)
 {
     const char *words  = getenv("EDU_REFUSED");
     const char *number = getenv("EDU_ERRNO");
-    char name[32], why[NPRDMA_WHY_SIZE];
-    int edu = edu_open();
-    int ctx = kmod_open();
-    int ret;
+    struct nprdma_ioc_attach_device arg;
 
     CHECK(words != NULL, "EDU_REFUSED is not set");
-    device_name(edu, name, sizeof(name));
-    ret = attach(ctx, name, why, sizeof(why));
-    printf("%s\n", why);
-    CHECK_EQ(ret, number ? atoi(number) : EOPNOTSUPP);
-    CHECK(strstr(why, words) != NULL);
+    CHECK_EQ(attach_device(&arg), number ? atoi(number) : EOPNOTSUPP);
+    CHECK(strstr(arg.why, words) != NULL, "not '%s'", words);
 }
 
-static void test_reads(void)
+/*
+ * Reads by the device before and after the pages of a range come and go, beside
+ * which nothing changes. One flush covers pages that the IOMMU has cached,
+ * wherever the range begins.
+ */
+static void check_range(fixture_t *f, size_t first, size_t count)
+{
+    size_t i;
+
+    for (i = 0; i < count; ++i) {
+        edu_fill(f, first + i, 0x1000 + i);
+    }
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(edu_read(f->edu, in_r(first + i)), f->signature);
+    }
+    kmod_populate_all(&f->region, first, count, 0);
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(edu_read(f->edu, in_r(first + i)), 0x1000 + i);
+    }
+    kmod_populate_all(&f->region, first - 1, 1, 0);
+    kmod_take(&f->region, first, count);
+    for (i = 0; i < count; ++i) {
+        CHECK_EQ(edu_read(f->edu, in_r(first + i)), f->signature);
+    }
+    CHECK_EQ(edu_read(f->edu, in_r(first - 1)), 0);
+}
+
+/*
+ * An invalidation covers a power of two of pages, aligned to its size. Each of
+ * these ranges crosses the end of such a block, the third one that of a leaf
+ * table.
+ */
+KMOD_CASE(region, reads)
 {
     fixture_t f;
 
     setup(&f);
-    edu_fill(at(&f, 4), 0x44);
-    edu_fill(at(&f, 5), 0x55);
-    edu_fill(at(&f, 6), 0x66);
-    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
-
-    kmod_populate_all(&f.region, 5, 1, 0);
-    CHECK_EQ(edu_read(f.edu, in_r(5)), 0x55);
-    CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
-    CHECK_EQ(edu_read(f.edu, in_r(6)), f.signature);
-
-    kmod_populate_all(&f.region, 0, NPAGES, 0);
-    CHECK_EQ(edu_read(f.edu, in_r(6)), 0x66);
-    CHECK_EQ(edu_read(f.edu, in_r(NPAGES - 1)), 0);
-
-    take_away(&f, 5);
-    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
-    CHECK_EQ(edu_read(f.edu, in_r(4)), 0x44);
-    CHECK_EQ(edu_read(f.edu, in_r(6)), 0x66);
-
-    edu_fill(at(&f, 5), 0x5555);
-    CHECK_EQ(edu_read(f.edu, in_r(5)), f.signature);
-    kmod_populate_all(&f.region, 5, 1, 0);
-    CHECK_EQ(edu_read(f.edu, in_r(5)), 0x5555);
+    check_range(&f, 5, 1);
+    check_range(&f, 14, 3);
+    check_range(&f, 512 - 3, 4);
+    check_range(&f, NPAGES - 5, 5);
 }
 
-static void test_writes(void)
+KMOD_CASE(region, writes)
 {
     fixture_t f;
 
     setup(&f);
-    edu_fill(at(&f, 4), 0x44);
-    edu_fill(at(&f, 5), 0x55);
-    edu_fill(at(&f, 6), 0x66);
+    edu_fill(&f, 4, 0x44);
+    edu_fill(&f, 5, 0x55);
+    edu_fill(&f, 6, 0x66);
 
     /* Present for reading only */
     kmod_populate_all(&f.region, 0, NPAGES, 0);
     edu_write(f.edu, in_w(&f, 5), 0x77);
-    CHECK(edu_holds(at(&f, 5), 0x55));
+    CHECK(edu_holds(&f, 5, 0x55));
 
-    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_populate_all(&f.region, 0, NPAGES, WRITE);
     edu_write(f.edu, in_w(&f, 5) + PAGE - EDU_DMA, 0x77);
     CHECK_EQ(f.words[5 * PAGE / 8], 0x55);
     CHECK_EQ(f.words[6 * PAGE / 8 - 1], 0x77);
-    CHECK(edu_holds(at(&f, 4), 0x44) && edu_holds(at(&f, 6), 0x66));
+    CHECK(edu_holds(&f, 4, 0x44) && edu_holds(&f, 6, 0x66));
     CHECK_EQ(edu_read(f.edu, in_r(5) + PAGE - EDU_DMA), 0x77);
 
     /* A write after the invalidation goes nowhere, whatever the page is used
      * for */
-    take_away(&f, 5);
-    edu_fill(at(&f, 5), 0x5555);
+    kmod_take(&f.region, 5, 1);
+    edu_fill(&f, 5, 0x5555);
     edu_write(f.edu, in_w(&f, 5), 0x88);
-    CHECK(edu_holds(at(&f, 5), 0x5555));
-    CHECK(edu_holds(at(&f, 4), 0x44) && edu_holds(at(&f, 6), 0x66));
+    CHECK(edu_holds(&f, 5, 0x5555));
+    CHECK(edu_holds(&f, 4, 0x44) && edu_holds(&f, 6, 0x66));
 
-    kmod_populate_all(&f.region, 5, 1, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_populate_all(&f.region, 5, 1, WRITE);
     edu_write(f.edu, in_w(&f, 5), 0x99);
     CHECK_EQ(f.words[5 * PAGE / 8], 0x99);
 }
 
 /* Peers read by RDMA the same states as the process */
-static void test_states(void)
+KMOD_CASE(region, states)
 {
     uint32_t words[16];
     fixture_t f;
     size_t i;
 
     setup(&f);
-    edu_fill(at(&f, 1101), 1);
-    kmod_populate_all(&f.region, 1101, 2, NPRDMA_IOC_POPULATE_WRITE);
+    edu_fill(&f, 1101, 1);
+    kmod_populate_all(&f.region, 1101, 2, WRITE);
     kmod_populate_all(&f.region, 1104, 1, 0);
-    take_away(&f, 1101);
+    kmod_take(&f.region, 1101, 1);
     edu_read_bytes(f.edu, in_states(&f, 1100), words, sizeof(words));
     for (i = 0; i < 16; ++i) {
         CHECK_EQ(words[i], f.region.words[1100 + i]);
@@ -178,158 +185,120 @@ static void test_states(void)
     CHECK_EQ(words[4] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_R);
 }
 
-/* Populated before the device was attached, and taken away after */
-static void test_late_import(void)
+/* Populated before the device was attached, and taken away after. Several
+ * imports, as for several memory regions of one device, share the windows. */
+KMOD_CASE(region, imports)
 {
-    struct nprdma_edu_import arg;
+    struct nprdma_ioc_stats one, two;
+    uint64_t size;
     fixture_t f;
+    int other;
 
     setup_region(&f, NPAGES);
-    edu_fill(at(&f, 700), 0x77);
-    edu_fill(at(&f, 701), 0x78);
+    edu_fill(&f, 700, 0x77);
+    edu_fill(&f, 701, 0x78);
     kmod_populate_all(&f.region, 700, 1, 0);
-    kmod_populate_all(&f.region, 701, 1, NPRDMA_IOC_POPULATE_WRITE);
-    CHECK_EQ(import(f.edu, f.dmabuf, &arg), 0);
-    CHECK_EQ(arg.size, (2 * NPAGES + 2) * PAGE);
-
+    kmod_populate_all(&f.region, 701, 1, WRITE);
+    CHECK_EQ(import(f.edu, f.dmabuf, &size), 0);
+    CHECK_EQ(size, (2 * NPAGES + 2) * PAGE);
     CHECK_EQ(edu_read(f.edu, in_r(700)), 0x77);
     CHECK_EQ(edu_read(f.edu, in_r(699)), f.signature);
     edu_write(f.edu, in_w(&f, 700), 0xbad);
     edu_write(f.edu, in_w(&f, 701), 0x99);
-    CHECK(edu_holds(at(&f, 700), 0x77));
+    CHECK(edu_holds(&f, 700, 0x77));
     CHECK_EQ(f.words[701 * PAGE / 8], 0x99);
-    take_away(&f, 700);
-    CHECK_EQ(edu_read(f.edu, in_r(700)), f.signature);
-}
 
-/* Several imports, as for several memory regions of one device, share the
- * windows */
-static void test_two_imports(void)
-{
-    struct nprdma_ioc_stats one, two;
-    fixture_t f;
-    int other;
-
-    setup(&f);
-    kmod_stats(f.region.ctx, f.region.id, &one);
+    one   = kmod_stats(f.region.ctx, f.region.id);
     other = edu_open();
     CHECK_EQ(import(other, f.dmabuf, NULL), 0);
-    kmod_stats(f.region.ctx, f.region.id, &two);
+    two = kmod_stats(f.region.ctx, f.region.id);
     CHECK_EQ(two.bytes, one.bytes);
-
-    edu_fill(at(&f, 9), 0x99);
-    kmod_populate_all(&f.region, 9, 1, 0);
-    CHECK_EQ(edu_read(other, in_r(9)), 0x99);
     edu_release(f.edu);
-    CHECK_EQ(edu_read(other, in_r(9)), 0x99);
-    take_away(&f, 9);
-    CHECK_EQ(edu_read(other, in_r(9)), f.signature);
-
+    CHECK_EQ(edu_read(other, in_r(700)), 0x77);
+    kmod_take(&f.region, 700, 1);
+    CHECK_EQ(edu_read(other, in_r(700)), f.signature);
     edu_release(other);
-    kmod_stats(f.region.ctx, f.region.id, &two);
+    two = kmod_stats(f.region.ctx, f.region.id);
     CHECK(two.bytes < one.bytes);
 }
 
 /* Pointing windows at pages, and away from them, is traced */
-static void test_traced(void)
+KMOD_CASE(region, traced)
 {
     char ids[64];
     fixture_t f;
 
-    if (!kmod_trace_start()) {
-        kmod_skip("this kernel does not trace");
-    }
+    kmod_trace_start();
     setup(&f);
     snprintf(ids, sizeof(ids), "tgid=%d region=%u", getpid(), f.region.id);
-    kmod_populate_all(&f.region, 3, 2, NPRDMA_IOC_POPULATE_WRITE);
-    CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=3 pages=2 present=1",
-                      ids));
-    take_away(&f, 4);
-    CHECK(kmod_traced("nprdma_repoint: %s bits=3 first=4 pages=1 present=0",
-                      ids));
+    kmod_populate_all(&f.region, 3, 2, WRITE);
+    KMOD_TRACED("nprdma_repoint: %s bits=3 first=3 pages=2 present=1", ids);
+    kmod_take(&f.region, 4, 1);
+    KMOD_TRACED("nprdma_repoint: %s bits=3 first=4 pages=1 present=0", ids);
+}
+
+static void use_as_other(void *arg)
+{
+    fixture_t *f = arg;
+
+    CHECK_EQ(import(f->edu, f->dmabuf, NULL), EPERM);
+    CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f->dmabuf, 0) == MAP_FAILED);
 }
 
 /* Only the owner can export, and only attached devices can import */
-static void test_capability(void)
+KMOD_CASE(region, capability)
 {
-    struct nprdma_ioc_attach_device check = {
-        .size = sizeof(check), .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY
+    struct nprdma_ioc_attach_device arg = {
+        .size = sizeof(arg), .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY
     };
-    char why[NPRDMA_WHY_SIZE];
     kmod_region_t region;
     fixture_t f;
-    pid_t pid;
     int fd;
 
     setup_region(&f, NPAGES);
-    pid = fork();
-    CHECK(pid >= 0, "%m");
-    if (pid == 0) {
-        CHECK_EQ(import(f.edu, f.dmabuf, NULL), EPERM);
-        CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) ==
-              MAP_FAILED);
-        _exit(0);
-    }
-    CHECK_EQ(kmod_wait(pid), 0);
+    kmod_in_child(use_as_other, &f);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
 
     /* A context that has only checked whether the device is supported */
-    kmod_region_create(&region, kmod_open(), f.region.memory, PAGE);
+    kmod_region(&region, 1);
     fd = export(&region);
     CHECK_EQ(import(f.edu, fd, NULL), EACCES);
-    edu_name(f.edu, check.name, sizeof(check.name));
-    CHECK_CALL(region.ctx, NPRDMA_IOC_ATTACH_DEVICE, &check, 0);
-    CHECK(strstr(check.why, "Intel VT-d") != NULL, "%s", check.why);
+    edu_name(f.edu, arg.name, sizeof(arg.name));
+    CHECK_CALL(region.ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg, 0);
+    CHECK(strstr(arg.why, "Intel VT-d") != NULL, "%s", arg.why);
     CHECK_EQ(import(f.edu, fd, NULL), EACCES);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
 
-    CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", why, sizeof(why)), ENODEV);
-    CHECK(strlen(why) > 0);
+    CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", &arg), ENODEV);
+    CHECK(strlen(arg.why) > 0);
 }
 
-/* The region ends while the device still has it imported */
-static void test_destroyed(void)
+static int ends[2];
+
+static void import_and_wait(void *edu)
 {
     fixture_t f;
 
-    setup(&f);
-    edu_fill(at(&f, 3), 0x33);
-    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
-    CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
-    close(f.dmabuf);
-    kmod_region_destroy(&f.region);
-    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
-    edu_write(f.edu, in_w(&f, 3), 0x44);
-    CHECK(edu_holds(at(&f, 3), 0x33));
-
-    CHECK(munmap(at(&f, 0), NPAGES * PAGE) == 0, "%m");
-    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
-    edu_release(f.edu);
+    setup_region(&f, NPAGES);
+    CHECK_EQ(import(*(int*)edu, f.dmabuf, NULL), 0);
+    edu_fill(&f, 3, 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, WRITE);
+    CHECK_EQ(edu_read(*(int*)edu, in_r(3)), 0x33);
+    CHECK(write(ends[1], &f.signature, 8) == 8, "%m");
+    for (;;) {
+        pause();
+    }
 }
 
 /* The owner is killed while another process has the device's file open */
-static void test_killed(void)
+KMOD_CASE(region, killed)
 {
+    int edu = edu_open();
     uint64_t signature;
-    int ends[2], edu;
-    fixture_t f;
     pid_t pid;
 
-    edu = edu_open();
-    CHECK(pipe(ends) == 0, "%m");
-    pid = fork();
-    CHECK(pid >= 0, "%m");
-    if (pid == 0) {
-        setup_region(&f, NPAGES);
-        CHECK_EQ(import(edu, f.dmabuf, NULL), 0);
-        edu_fill(at(&f, 3), 0x33);
-        kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
-        CHECK_EQ(edu_read(edu, in_r(3)), 0x33);
-        CHECK(write(ends[1], &f.signature, 8) == 8, "%m");
-        for (;;) {
-            pause();
-        }
-    }
+    CHECK_OK(pipe(ends));
+    pid = kmod_fork(import_and_wait, &edu);
     close(ends[1]);
     CHECK(read(ends[0], &signature, 8) == 8, "the child failed");
     CHECK_EQ(edu_read(edu, in_r(3)), 0x33);
@@ -350,32 +319,33 @@ static void driver(const char *what, const char *name)
 }
 
 /* The importer ends while the region stays, and can be imported again */
-static void test_unbound(void)
+KMOD_CASE(region, unbound)
 {
+    struct nprdma_ioc_attach_device arg;
     struct nprdma_ioc_stats before, after;
-    char name[32], why[NPRDMA_WHY_SIZE];
+    char name[32];
     fixture_t f;
 
     setup_region(&f, NPAGES);
     edu_name(f.edu, name, sizeof(name));
-    kmod_stats(f.region.ctx, f.region.id, &before);
+    before = kmod_stats(f.region.ctx, f.region.id);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
-    edu_fill(at(&f, 3), 0x33);
-    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    edu_fill(&f, 3, 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, WRITE);
     CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
 
     driver("unbind", name);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), ENODEV);
-    CHECK_EQ(attach(f.region.ctx, name, why, sizeof(why)), ENODEV);
-    CHECK(strstr(why, "no driver") != NULL, "%s", why);
+    CHECK_EQ(attach(f.region.ctx, name, &arg), ENODEV);
+    CHECK(strstr(arg.why, "no driver") != NULL, "%s", arg.why);
 
     /* The region goes on without the device */
-    kmod_stats(f.region.ctx, f.region.id, &after);
+    after = kmod_stats(f.region.ctx, f.region.id);
     CHECK_EQ(after.present, NPAGES);
-    take_away(&f, 3);
+    kmod_take(&f.region, 3, 1);
     CHECK_EQ(f.region.words[3] & NPRDMA_PAGE_BITS, 0);
-    edu_fill(at(&f, 3), 0x44);
-    kmod_populate_all(&f.region, 3, 1, NPRDMA_IOC_POPULATE_WRITE);
+    edu_fill(&f, 3, 0x44);
+    kmod_populate_all(&f.region, 3, 1, WRITE);
     CHECK(after.bytes < before.bytes + NPAGES * 16, "%llu bytes, then %llu",
           (unsigned long long)before.bytes, (unsigned long long)after.bytes);
 
@@ -384,45 +354,9 @@ static void test_unbound(void)
     CHECK_EQ(edu_read(f.edu, in_r(3)), 0x44);
     edu_write(f.edu, in_w(&f, 4), 0x55);
     CHECK_EQ(f.words[4 * PAGE / 8], 0x55);
-    take_away(&f, 3);
+    kmod_take(&f.region, 3, 1);
     CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
     edu_release(f.edu);
-}
-
-/* Runs until the process ends */
-static void *come_and_go(void *arg)
-{
-    fixture_t *f = arg;
-    size_t first;
-
-    for (first = 0;; first = (first + 64) % (NPAGES - 64)) {
-        kmod_populate(&f->region, first, 64, NPRDMA_IOC_POPULATE_WRITE, NULL);
-        CHECK(madvise(at(f, (first + 512) % (NPAGES - 64)), 64 * PAGE,
-                      MADV_DONTNEED) == 0, "%m");
-    }
-    return NULL;
-}
-
-/* The same while pages are populated and taken: windows are removed while in
- * use */
-static void test_unbound_busy(void)
-{
-    pthread_t thread;
-    uint64_t seen;
-    char name[32];
-    fixture_t f;
-    int i;
-
-    setup_region(&f, NPAGES);
-    edu_name(f.edu, name, sizeof(name));
-    CHECK_EQ(pthread_create(&thread, NULL, come_and_go, &f), 0);
-    for (i = 0; i < 8; ++i) {
-        CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
-        seen = edu_read(f.edu, in_r(64 * i));
-        CHECK((seen == 0) || (seen == f.signature), "%#lx", seen);
-        driver("unbind", name);
-        driver("bind", name);
-    }
 }
 
 static int unload(void)
@@ -430,55 +364,55 @@ static int unload(void)
     return syscall(SYS_delete_module, "nprdma", O_NONBLOCK) ? errno : 0;
 }
 
-static void test_unload(void)
+/* The module stays as long as a context, a dma-buf or an import uses it. The
+ * region ends while the device still has it imported. */
+KMOD_CASE(region, unload)
 {
     fixture_t f;
+    int i;
 
-    setup(&f);
-    edu_fill(at(&f, 3), 0x33);
-    kmod_populate_all(&f.region, 3, 1, 0);
-    CHECK_EQ(unload(), EWOULDBLOCK);
-    CHECK(munmap(f.region.header, f.region.states_size) == 0, "%m");
-    close(f.region.states_fd);
-    close(f.region.ctx);
-
-    /* The dma-buf and the import use the module, then either of them does */
-    CHECK_EQ(unload(), EWOULDBLOCK);
-    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
-    edu_release(f.edu);
-    CHECK_EQ(unload(), EWOULDBLOCK);
-    close(f.dmabuf);
-    CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
-
-    setup(&f);
-    close(f.region.ctx);
-    close(f.region.states_fd);
-    close(f.dmabuf);
-    CHECK(munmap(f.region.header, f.region.states_size) == 0, "%m");
-    CHECK_EQ(unload(), EWOULDBLOCK);
-    CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
-    edu_release(f.edu);
-    CHECK(kmod_await(is_unused, NULL), "%lld", users_of_module());
+    for (i = 0; i < 2; ++i) {
+        setup(&f);
+        edu_fill(&f, 3, 0x33);
+        kmod_populate_all(&f.region, 3, 1, WRITE);
+        CHECK_EQ(unload(), EWOULDBLOCK);
+        CHECK_OK(munmap(f.region.header, f.region.states_size));
+        close(f.region.states_fd);
+        close(f.region.ctx);
+        if (i == 1) {
+            close(f.dmabuf);
+        }
+        CHECK_EQ(unload(), EWOULDBLOCK);
+        CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
+        edu_write(f.edu, in_w(&f, 3), 0x44);
+        CHECK(edu_holds(&f, 3, 0x33));
+        edu_release(f.edu);
+        if (i == 0) {
+            CHECK_EQ(unload(), EWOULDBLOCK);
+            close(f.dmabuf);
+        }
+        CHECK(kmod_await(is_unused, NULL));
+    }
 }
 
 /*
  * Whatever access the owner has, a device can write neither through R nor to
  * the states. Each attempt makes the IOMMU report a fault in the kernel's log.
  */
-static void test_read_only(void)
+KMOD_CASE(read_only, all)
 {
     uint32_t words[128];
     fixture_t f;
     size_t i;
 
     setup(&f);
-    edu_fill(at(&f, 3), 0x33);
-    kmod_populate_all(&f.region, 0, NPAGES, NPRDMA_IOC_POPULATE_WRITE);
+    edu_fill(&f, 3, 0x33);
+    kmod_populate_all(&f.region, 0, NPAGES, WRITE);
     for (i = 0; i < 128; ++i) {
         words[i] = f.region.words[i];
     }
     edu_write(f.edu, in_r(3), 0x44);
-    CHECK(edu_holds(at(&f, 3), 0x33));
+    CHECK(edu_holds(&f, 3, 0x33));
     edu_write(f.edu, in_states(&f, 0), 0x44);
     for (i = 0; i < 128; ++i) {
         CHECK_EQ(f.region.words[i], words[i]);
@@ -489,74 +423,95 @@ static void test_read_only(void)
 
 /* The states of 1 GiB are mapped at once, so these are mapped in two pieces.
  * Memory is needed only for pages that are populated. */
-static void test_large(void)
+KMOD_CASE(large, pieces)
 {
     const size_t pages   = 5ul << 16;
     const size_t each[3] = {0, (1ul << 18) - 1, (1ul << 18) + 5};
-    struct nprdma_edu_import arg;
-    uint32_t words[16];
+    uint32_t word;
+    uint64_t size;
     fixture_t f;
     size_t i;
 
     setup_region(&f, pages);
-    CHECK_EQ(import(f.edu, f.dmabuf, &arg), 0);
-    CHECK_EQ(arg.size, 2 * pages * PAGE + pages * 4);
+    CHECK_EQ(import(f.edu, f.dmabuf, &size), 0);
+    CHECK_EQ(size, 2 * pages * PAGE + pages * 4);
     for (i = 0; i < 3; ++i) {
-        edu_fill(at(&f, each[i]), 0x40 + i);
-        kmod_populate_all(&f.region, each[i], 1, NPRDMA_IOC_POPULATE_WRITE);
+        edu_fill(&f, each[i], 0x40 + i);
+        kmod_populate_all(&f.region, each[i], 1, WRITE);
     }
     for (i = 0; i < 3; ++i) {
         CHECK_EQ(edu_read(f.edu, in_r(each[i])), 0x40 + i);
-        edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
-        CHECK_EQ(words[0], f.region.words[each[i]]);
-        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
-        take_away(&f, each[i]);
-        edu_read_bytes(f.edu, in_states(&f, each[i]), words, sizeof(*words));
-        CHECK_EQ(words[0], f.region.words[each[i]]);
-        CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, 0);
+        edu_read_bytes(f.edu, in_states(&f, each[i]), &word, sizeof(word));
+        CHECK_EQ(word, f.region.words[each[i]]);
+        CHECK_EQ(word & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
+        kmod_take(&f.region, each[i], 1);
+        edu_read_bytes(f.edu, in_states(&f, each[i]), &word, sizeof(word));
+        CHECK_EQ(word, f.region.words[each[i]]);
+        CHECK_EQ(word & NPRDMA_PAGE_BITS, 0);
     }
     edu_release(f.edu);
 }
 
-int main(int argc, char **argv)
+/* A window beyond the device's DMA mask is refused. The administrator gets the
+ * reason, and nothing of it is left. */
+KMOD_CASE(region, full)
 {
-    static const kmod_case_t cases[] = {
-        {"attach",      test_attach},
-        {"reads",       test_reads},
-        {"writes",      test_writes},
-        {"states",      test_states},
-        {"late_import", test_late_import},
-        {"two_imports", test_two_imports},
-        {"traced",      test_traced},
-        {"capability",  test_capability},
-        {"destroyed",   test_destroyed},
-        {"killed",      test_killed},
-        {"unbound",     test_unbound},
-        {"busy",        test_unbound_busy},
-        {"unload",      test_unload},
-        {NULL,          NULL}
-    };
-    static const kmod_case_t read_only[] = {
-        {"read_only", test_read_only},
-        {NULL,        NULL}
-    };
-    static const kmod_case_t large[] = {
-        {"large", test_large},
-        {NULL,    NULL}
-    };
-    static const kmod_case_t refused[] = {
-        {"refused", test_refused},
-        {NULL,      NULL}
-    };
+    static char log[1 << 20];
+    fixture_t f;
 
-    if (getenv("EDU_REFUSED") != NULL) {
-        return kmod_main(refused, argc, argv);
+    kmod_write_number(PARAMETER "max_total_iova_bytes", 1ull << 40);
+    setup_region(&f, (1 << 28) / PAGE);
+    CHECK_EQ(import(f.edu, f.dmabuf, NULL), ENOMEM);
+    CHECK(klogctl(3, log, sizeof(log) - 1) > 0, "%m");
+    CHECK(strstr(log, "28 address bits") != NULL);
+    setup(&f);
+    edu_fill(&f, 0, 0x55);
+    kmod_populate_all(&f.region, 0, 1, 0);
+    CHECK_EQ(edu_read(f.edu, in_r(0)), 0x55);
+}
+
+#define TRACING "/sys/kernel/tracing/"
+
+/* Invalidations of IOTLB entries in the trace; each has 2^order pages */
+static unsigned count_invalidations(unsigned order)
+{
+    FILE *file     = fopen(TRACING "trace", "r");
+    unsigned count = 0;
+    unsigned long long address;
+    char line[512];
+    char *inv;
+
+    CHECK(file != NULL, "%m");
+    while (fgets(line, sizeof(line), file) != NULL) {
+        inv = strstr(line, "iotlb_inv ");
+        if ((inv == NULL) ||
+            (sscanf(inv, "%*s %*s %*x %llx", &address) != 1)) {
+            continue;
+        }
+        CHECK_EQ(address & 63, order);
+        ++count;
     }
-    if ((argc == 2) && !strcmp(argv[1], read_only[0].name)) {
-        return kmod_main(read_only, argc, argv);
-    }
-    if ((argc == 2) && !strcmp(argv[1], large[0].name)) {
-        return kmod_main(large, argc, argv);
-    }
-    return kmod_main(cases, argc, argv);
+    fclose(file);
+    return count;
+}
+
+/* Flushing 16 pages of both windows takes one invalidation each, or more if the
+ * unit's largest one is smaller */
+KMOD_CASE(invalidations, all)
+{
+    const char *limit = getenv("EDU_MAX_ORDER");
+    unsigned order    = (limit != NULL) ? atoi(limit) : 18;
+    fixture_t f;
+
+    order = (order < 4) ? order : 4;
+    setup(&f);
+    kmod_populate_all(&f.region, 32, 16, WRITE);
+    CHECK_EQ(edu_read(f.edu, in_r(32 + 15)), 0);
+    CHECK_EQ(kmod_write_file(TRACING "trace", ""), 0);
+    kmod_write_number(TRACING "events/intel_iommu/qi_submit/enable", 1);
+    /* The device does nothing else meanwhile */
+    kmod_take(&f.region, 32, 16);
+    kmod_write_number(TRACING "events/intel_iommu/qi_submit/enable", 0);
+    CHECK_EQ(count_invalidations(order), 2 * (16 >> order));
+    CHECK_EQ(edu_read(f.edu, in_r(32 + 15)), f.signature);
 }

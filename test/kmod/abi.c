@@ -7,16 +7,11 @@
 
 #include "kmod_test.h"
 
-#include <nprdma_page_state.h>
-
-#include <fcntl.h>
 #include <glob.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
-#include <unistd.h>
+#include <sys/uio.h>
 
 #define NUM_PAGES 64
-#define PARAMETER "/sys/module/nprdma/parameters/"
 
 /* A 32-bit build of this file checks the same sizes */
 _Static_assert(sizeof(struct nprdma_ioc_query) == 328, "");
@@ -38,45 +33,41 @@ typedef union any_arg {
         uint32_t size;
         uint32_t flags;
     } head;
-    struct nprdma_ioc_query          query;
-    struct nprdma_ioc_attach_device  attach_device;
-    struct nprdma_ioc_region_create  region_create;
-    struct nprdma_ioc_region_destroy region_destroy;
-    struct nprdma_ioc_export         export_region;
-    struct nprdma_ioc_register       reg;
-    struct nprdma_ioc_unregister     unreg;
-    struct nprdma_ioc_populate       populate;
-    struct nprdma_ioc_invalidate     invalidate;
-    struct nprdma_ioc_stats          stats;
-    struct nprdma_ioc_states_info    states_info;
-    uint8_t                          bytes[8192];
+    struct nprdma_ioc_attach_device attach_device;
+    struct nprdma_ioc_populate      populate;
+    struct nprdma_ioc_states_info   states_info;
+    uint8_t                         bytes[8192];
 } any_arg_t;
 
 typedef struct call_type {
     unsigned long nr;
     uint32_t      size;
-    uint32_t      flags; /* defined flags */
-    int           error; /* of a call with all fields zero except the size */
+    uint32_t      reserved; /* a byte in a reserved field, or 0 */
+    uint32_t      flags;    /* defined flags */
+    int           error;    /* of a call with all fields zero except the size */
 } call_type_t;
 
+#define RESERVED(_call) offsetof(struct nprdma_ioc_##_call, reserved)
+
 static const call_type_t call_types[] = {
-    {NPRDMA_IOC_QUERY, sizeof(struct nprdma_ioc_query), 0, 0},
-    {NPRDMA_IOC_ATTACH_DEVICE, sizeof(struct nprdma_ioc_attach_device),
+    {NPRDMA_IOC_QUERY, sizeof(struct nprdma_ioc_query), RESERVED(query), 0, 0},
+    {NPRDMA_IOC_ATTACH_DEVICE, sizeof(struct nprdma_ioc_attach_device), 0,
      NPRDMA_IOC_ATTACH_CHECK_ONLY, EINVAL},
-    {NPRDMA_IOC_REGION_CREATE, sizeof(struct nprdma_ioc_region_create), 0,
+    {NPRDMA_IOC_REGION_CREATE, sizeof(struct nprdma_ioc_region_create), 0, 0,
      EINVAL},
-    {NPRDMA_IOC_REGION_DESTROY, sizeof(struct nprdma_ioc_region_destroy), 0,
-     ENOENT},
-    {NPRDMA_IOC_EXPORT, sizeof(struct nprdma_ioc_export), 0, ENOENT},
-    {NPRDMA_IOC_REGISTER, sizeof(struct nprdma_ioc_register), 0, ENOENT},
-    {NPRDMA_IOC_UNREGISTER, sizeof(struct nprdma_ioc_unregister),
+    {NPRDMA_IOC_REGION_DESTROY, sizeof(struct nprdma_ioc_region_destroy),
+     RESERVED(region_destroy), 0, ENOENT},
+    {NPRDMA_IOC_EXPORT, sizeof(struct nprdma_ioc_export), 0, 0, ENOENT},
+    {NPRDMA_IOC_REGISTER, sizeof(struct nprdma_ioc_register),
+     offsetof(struct nprdma_ioc_register, registration), 0, ENOENT},
+    {NPRDMA_IOC_UNREGISTER, sizeof(struct nprdma_ioc_unregister), 0,
      NPRDMA_IOC_UNREGISTER_REVOKE, ENOENT},
     {NPRDMA_IOC_POPULATE, sizeof(struct nprdma_ioc_populate),
-     NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT |
-     NPRDMA_IOC_POPULATE_UNLESS_REVOKED, ENOENT},
-    {NPRDMA_IOC_INVALIDATE, sizeof(struct nprdma_ioc_invalidate),
+     offsetof(struct nprdma_ioc_populate, revocations),
+     WRITE | RESIDENT | NPRDMA_IOC_POPULATE_UNLESS_REVOKED, ENOENT},
+    {NPRDMA_IOC_INVALIDATE, sizeof(struct nprdma_ioc_invalidate), 0,
      NPRDMA_IOC_INVALIDATE_TOUCH, EINVAL},
-    {NPRDMA_IOC_STATS, sizeof(struct nprdma_ioc_stats), 0, 0}
+    {NPRDMA_IOC_STATS, sizeof(struct nprdma_ioc_stats), RESERVED(stats), 0, 0}
 };
 
 #define NUM_CALLS (sizeof(call_types) / sizeof(call_types[0]))
@@ -97,12 +88,12 @@ static uint32_t first_size(const call_type_t *type)
     return (type->nr == NPRDMA_IOC_ATTACH_DEVICE) ? 328 : type->size;
 }
 
-static void sizes_and_flags(void)
+KMOD_CASE(abi, sizes_and_flags)
 {
     int ctx = kmod_open();
     const call_type_t *type;
-    any_arg_t arg;
     uint32_t flag, first;
+    any_arg_t arg;
 
     for (type = call_types; type < call_types + NUM_CALLS; ++type) {
         CHECK_EQ(call_zero(ctx, type, type->size, 0), type->error);
@@ -121,7 +112,12 @@ static void sizes_and_flags(void)
         arg.head.size         = type->size + 8;
         arg.bytes[type->size] = 1;
         CHECK_CALL(ctx, type->nr, &arg, E2BIG);
-
+        if (type->reserved > 0) {
+            memset(&arg, 0, sizeof(arg));
+            arg.head.size             = type->size;
+            arg.bytes[type->reserved] = 1;
+            CHECK_CALL(ctx, type->nr, &arg, EINVAL);
+        }
         for (flag = 1; flag != 0; flag <<= 1) {
             CHECK_EQ(call_zero(ctx, type, type->size, flag),
                      (flag & type->flags) ? type->error : EINVAL);
@@ -129,7 +125,7 @@ static void sizes_and_flags(void)
     }
 }
 
-static void pointers(void)
+KMOD_CASE(abi, pointers)
 {
     uint8_t *memory = kmod_map(2 * PAGE);
     int ctx         = kmod_open();
@@ -154,64 +150,46 @@ static void pointers(void)
     CHECK_CALL(ctx, NPRDMA_IOC_STATES_INFO, memory, ENOTTY);
 }
 
-/* If the result cannot be written to the caller, the call has no effect */
-static void results_that_cannot_be_returned(void)
+/* If the result cannot be written to the caller, the call has no effect, unless
+ * it returns no descriptor or id */
+KMOD_CASE(abi, results_that_cannot_be_returned)
 {
-    uint8_t *memory = kmod_map(NUM_PAGES * PAGE);
-    int ctx         = kmod_open();
-    struct nprdma_ioc_region_create *create;
-    struct nprdma_ioc_populate *populate;
-    struct nprdma_ioc_register *reg;
+    struct nprdma_ioc_region_create create = {
+        .size = sizeof(create), .length = PAGE
+    };
+    struct nprdma_ioc_register reg = {.size = sizeof(reg), .length = PAGE};
+    struct nprdma_ioc_populate populate = {
+        .size = sizeof(populate), .length = PAGE
+    };
     struct nprdma_ioc_stats stats;
     kmod_region_t region;
     int fds;
 
-    kmod_region_create(&region, ctx, memory, NUM_PAGES * PAGE);
-    create          = mmap(NULL, PAGE, PROT_READ | PROT_WRITE,
-                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    create->size    = sizeof(*create);
-    create->address = (uintptr_t)memory;
-    create->length  = PAGE;
-    CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
-    fds = kmod_count_fds();
-    CHECK_CALL(ctx, NPRDMA_IOC_REGION_CREATE, create, EFAULT);
+    kmod_region(&region, NUM_PAGES);
+    fds             = kmod_count_fds();
+    create.address  = (uintptr_t)region.memory;
+    reg.address     = create.address;
+    reg.region      = region.id;
+    populate.address = create.address;
+    populate.region = region.id;
+    CHECK_EQ(kmod_call_unwritable(region.ctx, NPRDMA_IOC_REGION_CREATE, &create,
+                                  sizeof(create)), EFAULT);
     CHECK_EQ(kmod_count_fds(), fds);
-
-    reg = (void*)create;
-    CHECK(mprotect(create, PAGE, PROT_READ | PROT_WRITE) == 0, "%m");
-    memset(create, 0, sizeof(*create));
-    reg->size    = sizeof(*reg);
-    reg->region  = region.id;
-    reg->address = (uintptr_t)memory;
-    reg->length  = PAGE;
-    CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
-    CHECK_CALL(ctx, NPRDMA_IOC_REGISTER, reg, EFAULT);
-
-    kmod_stats(ctx, 0, &stats);
+    CHECK_EQ(kmod_call_unwritable(region.ctx, NPRDMA_IOC_REGISTER, &reg,
+                                  sizeof(reg)), EFAULT);
+    stats = kmod_stats(region.ctx, 0);
     CHECK_EQ(stats.regions, 1);
     CHECK_EQ(stats.registrations, 1);
-
-    /* Calls that return no descriptor or id do take effect */
-    populate = (void*)create;
-    CHECK(mprotect(create, PAGE, PROT_READ | PROT_WRITE) == 0, "%m");
-    memset(create, 0, sizeof(*create));
-    populate->size    = sizeof(*populate);
-    populate->region  = region.id;
-    populate->address = (uintptr_t)memory;
-    populate->length  = PAGE;
-    CHECK(mprotect(create, PAGE, PROT_READ) == 0, "%m");
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, populate, EFAULT);
+    CHECK_EQ(kmod_call_unwritable(region.ctx, NPRDMA_IOC_POPULATE, &populate,
+                                  sizeof(populate)), EFAULT);
     CHECK_EQ(kmod_count(&region, 0, 1, NPRDMA_PAGE_R), 1);
 }
 
-static void query(void)
+KMOD_CASE(abi, query)
 {
-    struct nprdma_ioc_query query = {.size = sizeof(query)};
-    struct nprdma_ioc_query other = {.size = sizeof(other)};
     int ctx                       = kmod_open();
-    int second                    = kmod_open();
+    struct nprdma_ioc_query query = kmod_query(ctx);
 
-    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
     CHECK_EQ(query.abi, NPRDMA_ABI_VERSION);
     CHECK_EQ(query.max_region_bytes,
              kmod_read_number(PARAMETER "max_region_bytes", ""));
@@ -224,67 +202,57 @@ static void query(void)
     CHECK_EQ(query.why[0] == '\0',
              !!(query.features & NPRDMA_IOC_FEATURE_DEVICES));
     printf("devices: %s\n", query.why[0] ? query.why : "supported");
-
-    CHECK_CALL(second, NPRDMA_IOC_QUERY, &other, 0);
-    CHECK(query.signature != other.signature);
-
-    query.reserved = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, EINVAL);
+    CHECK(query.signature != kmod_query(kmod_open()).signature);
 }
 
-static void attach_device(void)
+static void check_attach(int ctx, const char *name, int error)
 {
     struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
-    int ctx                                = kmod_open();
-    union {
-        struct nprdma_ioc_attach_device arg;
-        uint8_t                         bytes[512];
-    } old;
+
+    snprintf(attach.name, sizeof(attach.name), "%s", name);
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, error);
+    CHECK(attach.why[0] != '\0');
+    CHECK_EQ(attach.device, 0);
+    printf("%s: %s\n", attach.name, attach.why);
+}
+
+KMOD_CASE(abi, attach_device)
+{
+    int ctx       = kmod_open();
+    any_arg_t old = {.attach_device = {.size = sizeof(old.attach_device)}};
     glob_t paths;
     size_t i;
 
-    memset(attach.name, 'x', sizeof(attach.name));
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, EINVAL);
-    strcpy(attach.name, "0000:1f:1f.7");
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
-    CHECK(attach.why[0] != '\0');
-    CHECK_EQ(attach.device, 0);
-    attach.reserved[3] = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, EINVAL);
-    attach.reserved[3] = 0;
-
+    memset(old.attach_device.name, 'x', sizeof(old.attach_device.name));
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, EINVAL);
     /* A caller of the first version: nothing behind its structure is written */
-    memset(&old, 0xaa, sizeof(old));
     memset(&old, 0, 328);
-    old.arg.size = 328;
-    strcpy(old.arg.name, attach.name);
+    memset(old.bytes + 328, 0xaa, 8);
+    old.attach_device.size = 328;
+    strcpy(old.attach_device.name, "0000:1f:1f.7");
     CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, ENODEV);
-    CHECK(old.arg.why[0] != '\0');
+    CHECK(old.attach_device.why[0] != '\0');
     CHECK_EQ(old.bytes[328], 0xaa);
+    memset(old.bytes + 328, 0, 64);
+    old.attach_device.size        = sizeof(old.attach_device);
+    old.attach_device.reserved[3] = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, EINVAL);
 
-    strcpy(attach.name, "no such device");
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
+    check_attach(ctx, "0000:1f:1f.7", ENODEV);
+    check_attach(ctx, "no such device", ENODEV);
     /* The host bridge has no driver, and the guest's devices have no IOMMU */
-    strcpy(attach.name, "0000:00:00.0");
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, ENODEV);
-    CHECK_EQ(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths),
-             0);
+    check_attach(ctx, "0000:00:00.0", ENODEV);
+    CHECK_OK(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths));
     for (i = 0; i < paths.gl_pathc; ++i) {
-        strcpy(attach.name, strrchr(paths.gl_pathv[i], '/') + 1);
-        attach.why[0] = '\0';
-        CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, EOPNOTSUPP);
-        CHECK(attach.why[0] != '\0');
-        printf("%s: %s\n", attach.name, attach.why);
+        check_attach(ctx, strrchr(paths.gl_pathv[i], '/') + 1, EOPNOTSUPP);
     }
     globfree(&paths);
 }
 
 static int create_region(int ctx, uint64_t address, uint64_t length)
 {
-    struct nprdma_ioc_region_create create = {
-        .size = sizeof(create), .address = address, .length = length
-    };
-    int ret = kmod_call(ctx, NPRDMA_IOC_REGION_CREATE, &create);
+    struct nprdma_ioc_region_create create;
+    int ret = kmod_create(ctx, address, length, &create);
 
     if (ret == 0) {
         close(create.states_fd);
@@ -292,44 +260,56 @@ static int create_region(int ctx, uint64_t address, uint64_t length)
     return ret;
 }
 
-static void region_create(void)
+KMOD_CASE(abi, region_create)
 {
-    uint64_t top = 1ull << 56; /* with page tables of 5 levels */
-    int ctx      = kmod_open();
+    static const uint64_t top = 1ull << 56; /* with page tables of 5 levels */
+    const struct {
+        uint64_t address, length;
+        int      error;
+    } calls[] = {
+        {1 << 20, 0, EINVAL},
+        {(1 << 20) + 1, PAGE, EINVAL},
+        {1 << 20, PAGE + 1, EINVAL},
+        {-PAGE, 2 * PAGE, EINVAL},
+        {-PAGE, PAGE, EINVAL},
+        {PAGE, -2 * PAGE, EINVAL},
+        {top, PAGE, EINVAL},
+        {top - PAGE, PAGE, EINVAL},
+        {1ull << 46, PAGE, 0},
+        {0, PAGE, 0},
+        {0, 2ull << 40, EFBIG},
+        {0, 1ull << 40, ENOSPC}
+    };
+    int ctx = kmod_open();
     struct rlimit limit;
+    size_t i;
 
-    CHECK_EQ(create_region(ctx, 1 << 20, 0), EINVAL);
-    CHECK_EQ(create_region(ctx, (1 << 20) + 1, PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, 1 << 20, PAGE + 1), EINVAL);
-    CHECK_EQ(create_region(ctx, -PAGE, 2 * PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, -PAGE, PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, PAGE, -2 * PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, top, PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, top - PAGE, PAGE), EINVAL);
-    CHECK_EQ(create_region(ctx, 1ull << 46, PAGE), 0);
-    CHECK_EQ(create_region(ctx, 0, PAGE), 0);
-    CHECK_EQ(create_region(ctx, 0, (2ull << 40)), EFBIG);
-    CHECK_EQ(create_region(ctx, 0, (1ull << 40)), ENOSPC);
-
-    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    for (i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
+        CHECK_EQ(create_region(ctx, calls[i].address, calls[i].length),
+                 calls[i].error);
+    }
+    CHECK_OK(getrlimit(RLIMIT_NOFILE, &limit));
     limit.rlim_cur = kmod_count_fds();
-    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+    CHECK_OK(setrlimit(RLIMIT_NOFILE, &limit));
     CHECK_EQ(create_region(ctx, 1 << 20, PAGE), EMFILE);
 }
 
+static void create_in_child(void *address)
+{
+    CHECK_EQ(create_region(kmod_open(), (uintptr_t)address, PAGE), 0);
+}
+
 /* The bound counts the regions of all contexts of the address space */
-static void region_overlap(void)
+KMOD_CASE(abi, region_overlap)
 {
     const uint64_t base = 1ull << 30, page = base + PAGE;
     int ctx = kmod_open(), other = kmod_open();
     unsigned i;
-    pid_t pid;
 
     /* Stairs: many regions, but no page has more than two */
     for (i = 0; i < 4 * NPRDMA_MAX_OVERLAP; ++i) {
         CHECK_EQ(create_region(ctx, base + 2 * i * PAGE, 3 * PAGE), 0);
     }
-
     for (i = 1; i < NPRDMA_MAX_OVERLAP; ++i) {
         CHECK_EQ(create_region((i % 2) ? ctx : other, page, PAGE), 0);
     }
@@ -338,43 +318,30 @@ static void region_overlap(void)
     CHECK_EQ(create_region(other, base, 2 * PAGE), EDQUOT);
     CHECK_EQ(create_region(other, 0, 2 * base), EDQUOT);
 
-    /* Not so beside it */
+    /* Not so beside it, nor in a child, which has an address space of its
+     * own */
     CHECK_EQ(create_region(ctx, 0, page), 0);
     CHECK_EQ(create_region(ctx, page + PAGE, base), 0);
-
-    /* A child has an address space of its own */
-    pid = fork();
-    if (pid == 0) {
-        CHECK_EQ(create_region(kmod_open(), page, PAGE), 0);
-        _exit(0);
-    }
-    CHECK_EQ(kmod_wait(pid), 0);
+    kmod_in_child(create_in_child, (void*)(uintptr_t)page);
 
     /* Regions that have ended do not count */
     close(other);
     CHECK_EQ(create_region(ctx, page, PAGE), 0);
 }
 
-static void region_destroy(void)
+KMOD_CASE(abi, region_destroy)
 {
-    struct nprdma_ioc_region_destroy destroy = {.size = sizeof(destroy)};
-    uint8_t *memory                          = kmod_map(NUM_PAGES * PAGE);
-    int ctx                                  = kmod_open();
     kmod_region_t region, other;
 
-    kmod_region_create(&region, ctx, memory, NUM_PAGES * PAGE);
-    kmod_region_create(&other, ctx, memory, NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
+    kmod_region_create(&other, region.ctx, region.memory, NUM_PAGES * PAGE);
     CHECK(region.id != other.id);
     CHECK(region.header->id != other.header->id);
     kmod_populate_all(&region, 0, NUM_PAGES, 0);
-    kmod_populate_all(&other, 0, NUM_PAGES, NPRDMA_IOC_POPULATE_WRITE);
+    kmod_populate_all(&other, 0, NUM_PAGES, WRITE);
 
-    destroy.region   = region.id;
-    destroy.reserved = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy, EINVAL);
-    destroy.reserved = 0;
-    CHECK_CALL(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy, 0);
-    CHECK_CALL(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy, ENOENT);
+    CHECK_EQ(kmod_destroy(region.ctx, region.id), 0);
+    CHECK_EQ(kmod_destroy(region.ctx, region.id), ENOENT);
     CHECK_EQ(region.header->dead, 1);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
     CHECK_EQ(region.words[0], 2 * NPRDMA_PAGE_COUNT);
@@ -383,52 +350,31 @@ static void region_destroy(void)
     CHECK_EQ(other.header->dead, 0);
     CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, NPRDMA_PAGE_BITS), NUM_PAGES);
     /* Closing destroys the region */
-    close(ctx);
+    close(region.ctx);
     CHECK_EQ(other.header->dead, 1);
     CHECK_EQ(kmod_count(&other, 0, NUM_PAGES, 0), NUM_PAGES);
 }
 
-static void export_region(void)
+KMOD_CASE(abi, export_region)
 {
     struct nprdma_ioc_export export = {.size = sizeof(export)};
-    struct nprdma_ioc_query query   = {.size = sizeof(query)};
-    int ctx                         = kmod_open();
     kmod_region_t region;
-    off_t size;
 
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
-    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
+    kmod_region(&region, NUM_PAGES);
     export.region = region.id;
-    if (!(query.features & NPRDMA_IOC_FEATURE_DEVICES)) {
-        CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &export, EOPNOTSUPP);
+    if (!(kmod_query(region.ctx).features & NPRDMA_IOC_FEATURE_DEVICES)) {
+        CHECK_CALL(region.ctx, NPRDMA_IOC_EXPORT, &export, EOPNOTSUPP);
         return;
     }
 
-    CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &export, 0);
+    CHECK_CALL(region.ctx, NPRDMA_IOC_EXPORT, &export, 0);
     CHECK_EQ(fcntl(export.fd, F_GETFD), FD_CLOEXEC);
-    size = lseek(export.fd, 0, SEEK_END);
-    CHECK_EQ(size, (2 * NUM_PAGES + 1) * PAGE);
+    CHECK_EQ(lseek(export.fd, 0, SEEK_END), (2 * NUM_PAGES + 1) * PAGE);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, export.fd, 0) == MAP_FAILED);
     /* The dma-buf keeps the region's memory after its end */
     kmod_region_destroy(&region);
-    CHECK_CALL(ctx, NPRDMA_IOC_EXPORT, &export, ENOENT);
+    CHECK_CALL(region.ctx, NPRDMA_IOC_EXPORT, &export, ENOENT);
     close(export.fd);
-}
-
-static int do_register(kmod_region_t *region, size_t offset, size_t length,
-                       uint32_t *id)
-{
-    struct nprdma_ioc_register reg = {
-        .size    = sizeof(reg),
-        .region  = region->id,
-        .address = (uintptr_t)region->memory + offset,
-        .length  = length
-    };
-    int ret = kmod_call(region->ctx, NPRDMA_IOC_REGISTER, &reg);
-
-    *id = reg.registration;
-    return ret;
 }
 
 static int do_unregister(kmod_region_t *region, uint32_t id, uint32_t flags,
@@ -447,35 +393,37 @@ static int do_unregister(kmod_region_t *region, uint32_t id, uint32_t flags,
 }
 
 /* Only registered pages are populated; registrations are ranges of bytes */
-static void registrations(void)
+KMOD_CASE(abi, registrations)
 {
-    int ctx = kmod_open();
+    static const struct {
+        size_t offset, length;
+        int    error;
+    } calls[] = {
+        {0, 0, EINVAL},
+        {-1, 1, ERANGE},
+        {0, NUM_PAGES * PAGE + 1, ERANGE},
+        {NUM_PAGES * PAGE, 1, ERANGE},
+        {0, -1, ERANGE}
+    };
     struct nprdma_ioc_populate populate;
-    kmod_region_t region;
-    struct nprdma_ioc_register reg = {.size = sizeof(reg), .registration = 1};
     uint32_t first, second, id;
+    kmod_region_t region;
     uint64_t revoked;
+    size_t i;
 
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
     CHECK_EQ(do_unregister(&region, region.registration, 0, &revoked), 0);
     CHECK_EQ(do_unregister(&region, region.registration, 0, &revoked), ENOENT);
     CHECK_EQ(kmod_populate(&region, 0, 1, 0, &populate), EACCES);
     CHECK_EQ(populate.done, (uintptr_t)region.memory);
-
-    reg.region  = region.id;
-    reg.address = (uintptr_t)region.memory;
-    reg.length  = PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_REGISTER, &reg, EINVAL);
-    CHECK_EQ(do_register(&region, 0, 0, &id), EINVAL);
-    CHECK_EQ(do_register(&region, -1, 1, &id), ERANGE);
-    CHECK_EQ(do_register(&region, 0, NUM_PAGES * PAGE + 1, &id), ERANGE);
-    CHECK_EQ(do_register(&region, NUM_PAGES * PAGE, 1, &id), ERANGE);
-    CHECK_EQ(do_register(&region, 0, -1, &id), ERANGE);
+    for (i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
+        CHECK_EQ(kmod_register(&region, calls[i].offset, calls[i].length, &id),
+                 calls[i].error);
+    }
 
     /* Pages 4 to 8, and 8 to 11 */
-    CHECK_EQ(do_register(&region, 5 * PAGE - 1, 3 * PAGE + 2, &first), 0);
-    CHECK_EQ(do_register(&region, 8 * PAGE, 4 * PAGE, &second), 0);
+    CHECK_EQ(kmod_register(&region, 5 * PAGE - 1, 3 * PAGE + 2, &first), 0);
+    CHECK_EQ(kmod_register(&region, 8 * PAGE, 4 * PAGE, &second), 0);
     CHECK(first != second);
     CHECK_EQ(kmod_populate(&region, 4, 60, 0, &populate), EACCES);
     CHECK_EQ(populate.done, (uintptr_t)region.memory + 12 * PAGE);
@@ -495,8 +443,7 @@ static void registrations(void)
     CHECK_EQ(do_unregister(&region, second, 0, &revoked), 0);
     CHECK_EQ(revoked, 0);
     CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_PAGE_R), 4);
-    CHECK_EQ(kmod_populate(&region, 8, 1, NPRDMA_IOC_POPULATE_WRITE, NULL),
-             EACCES);
+    CHECK_EQ(kmod_populate(&region, 8, 1, WRITE, NULL), EACCES);
 }
 
 /*
@@ -504,20 +451,19 @@ static void registrations(void)
  * skips. The call works in parts, which are counted. Notifiers of the kernel
  * can run only between two parts.
  */
-static void many_registrations(void)
+KMOD_CASE(abi, many_registrations)
 {
     const size_t count = 3000;
-    int ctx            = kmod_open();
-    uint32_t parts;
     kmod_region_t region;
     uint64_t revoked;
+    uint32_t parts;
     uint32_t id;
     size_t i;
 
-    kmod_region_create(&region, ctx, kmod_map(count * PAGE), count * PAGE);
+    kmod_region(&region, count);
     for (i = 0; i < count - 1; ++i) {
         if (i != count / 2) {
-            CHECK_EQ(do_register(&region, i * PAGE, 1, &id), 0);
+            CHECK_EQ(kmod_register(&region, i * PAGE, 1, &id), 0);
         }
     }
     kmod_populate_all(&region, 0, count, 0);
@@ -532,72 +478,70 @@ static void many_registrations(void)
     CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count - 2);
 }
 
-static void populate(void)
+/* Pages 9, 19, 29, 39 and 49 are a hole, without access, read-only, a file's,
+ * and a private mapping of a file */
+KMOD_CASE(abi, populate)
 {
-    int ctx  = kmod_open();
-    int zero = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+    static const struct {
+        size_t   first, count;
+        unsigned flags;
+        int      error;
+        size_t   done, populated; /* unless the error is of the arguments */
+    } calls[] = {
+        {0, 0, 0, EINVAL, 0, 0},
+        {NUM_PAGES, 1, 0, ERANGE, 0, 0},
+        {0, NUM_PAGES + 1, 0, ERANGE, 0, 0},
+        {-1, 1, 0, ERANGE, 0, 0},
+        {0, 64, 0, EFAULT, 9, 9},
+        {10, 20, 0, EFAULT, 19, 9},
+        {20, 20, WRITE, EFAULT, 29, 9},
+        {20, 20, 0, EOPNOTSUPP, 39, 10},
+        {39, 1, 0, EOPNOTSUPP, 39, 0},
+        {39, 1, WRITE, EFAULT, 39, 0},
+        {40, 10, 0, EOPNOTSUPP, 49, 9},
+        {49, 1, WRITE, 0, 50, 1}, /* only copied pages */
+        {10, 1, 0, 0, 11, 0},
+        {0, 64, RESIDENT, 0, 64, 0}
+    };
+    int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     struct nprdma_ioc_populate arg;
     kmod_region_t region;
     uint8_t *memory;
+    size_t i;
 
-    memory = kmod_map(NUM_PAGES * PAGE);
-    kmod_region_create(&region, ctx, memory, NUM_PAGES * PAGE);
-    CHECK_EQ(kmod_populate(&region, 0, 0, 0, NULL), EINVAL);
-    CHECK_EQ(kmod_populate(&region, NUM_PAGES, 1, 0, NULL), ERANGE);
-    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES + 1, 0, NULL), ERANGE);
-    CHECK_EQ(kmod_populate(&region, -1, 1, 0, NULL), ERANGE);
-
-    /* A hole, no access, no write access, and a file's pages */
+    kmod_region(&region, NUM_PAGES);
+    memory = region.memory;
     munmap(memory + 9 * PAGE, PAGE);
     mprotect(memory + 19 * PAGE, PAGE, PROT_NONE);
     mprotect(memory + 29 * PAGE, PAGE, PROT_READ);
     CHECK(mmap(memory + 39 * PAGE, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED,
-               zero, 0) != MAP_FAILED, "%m");
+               file, 0) != MAP_FAILED, "%m");
     CHECK(mmap(memory + 49 * PAGE, PAGE, PROT_READ | PROT_WRITE,
-               MAP_PRIVATE | MAP_FIXED, zero, 0) != MAP_FAILED, "%m");
-
-    CHECK_EQ(kmod_populate(&region, 0, 64, 0, &arg), EFAULT);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 9 * PAGE);
-    CHECK_EQ(arg.populated, 9);
-    CHECK_EQ(kmod_count(&region, 0, 64, NPRDMA_PAGE_R), 9);
-    CHECK_EQ(kmod_populate(&region, 10, 20, 0, &arg), EFAULT);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 19 * PAGE);
-    CHECK_EQ(kmod_populate(&region, 20, 20, NPRDMA_IOC_POPULATE_WRITE, &arg),
-             EFAULT);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 29 * PAGE);
-    CHECK_EQ(kmod_populate(&region, 20, 20, 0, &arg), EOPNOTSUPP);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 39 * PAGE);
+               MAP_PRIVATE | MAP_FIXED, file, 0) != MAP_FAILED, "%m");
+    for (i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
+        printf("populate %zu, %zu\n", calls[i].first, calls[i].count);
+        CHECK_EQ(kmod_populate(&region, calls[i].first, calls[i].count,
+                               calls[i].flags, &arg), calls[i].error);
+        if ((calls[i].error != EINVAL) && (calls[i].error != ERANGE)) {
+            CHECK_EQ(arg.done, (uintptr_t)memory + calls[i].done * PAGE);
+            CHECK_EQ(arg.populated, calls[i].populated);
+        }
+    }
+    CHECK_EQ(kmod_count(&region, 0, 9, NPRDMA_PAGE_R), 9);
     CHECK_EQ(kmod_count(&region, 29, 1, NPRDMA_PAGE_R), 1);
-    CHECK_EQ(kmod_populate(&region, 39, 1, 0, NULL), EOPNOTSUPP);
-    CHECK_EQ(kmod_populate(&region, 39, 1, NPRDMA_IOC_POPULATE_WRITE, NULL),
-             EFAULT);
-
-    /* A private mapping of a file: only copied pages */
-    CHECK_EQ(kmod_populate(&region, 40, 10, 0, &arg), EOPNOTSUPP);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 49 * PAGE);
-    CHECK_EQ(kmod_populate(&region, 49, 1, NPRDMA_IOC_POPULATE_WRITE, NULL), 0);
     CHECK_EQ(kmod_count(&region, 49, 1, NPRDMA_PAGE_BITS), 1);
-    CHECK_EQ(kmod_populate(&region, 10, 1, 0, &arg), 0);
-    CHECK_EQ(arg.populated, 0);
-    CHECK_EQ(kmod_populate(&region, 0, 64, NPRDMA_IOC_POPULATE_RESIDENT, &arg),
-             0);
-    CHECK_EQ(arg.done, (uintptr_t)memory + 64 * PAGE);
 }
 
 /* Populates resident pages only; with WRITE, only those that would not fault */
-static void populate_resident(void)
+KMOD_CASE(abi, populate_resident)
 {
-    const unsigned write = NPRDMA_IOC_POPULATE_WRITE;
-    const unsigned here  = NPRDMA_IOC_POPULATE_RESIDENT;
-    int ctx              = kmod_open();
     struct nprdma_ioc_populate arg;
     unsigned char resident[NUM_PAGES];
     kmod_region_t region;
     size_t i, count = 0;
 
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
-    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, here | write, &arg), 0);
+    kmod_region(&region, NUM_PAGES);
+    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, RESIDENT | WRITE, &arg), 0);
     CHECK_EQ(arg.populated, 0);
     for (i = 0; i < 8; ++i) {
         region.memory[i * PAGE] = 1;
@@ -607,176 +551,153 @@ static void populate_resident(void)
         CHECK_EQ(*(volatile uint8_t*)(region.memory + i * PAGE), 0);
     }
 
-    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, here | write, &arg), 0);
+    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, RESIDENT | WRITE, &arg), 0);
     CHECK_EQ(arg.populated, 8);
     CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_PAGE_BITS), 8);
-    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, here, &arg), 0);
+    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, RESIDENT, &arg), 0);
     CHECK_EQ(arg.populated, 8);
     CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_PAGE_R), 8);
     CHECK_EQ(kmod_count(&region, 16, NUM_PAGES - 16, 0), NUM_PAGES - 16);
-
-    CHECK(mincore(region.memory, region.length, resident) == 0, "%m");
+    CHECK_OK(mincore(region.memory, region.length, resident));
     for (i = 0; i < NUM_PAGES; ++i) {
         count += resident[i] & 1;
     }
     CHECK_EQ(count, 16);
 }
 
-static void invalidate(void)
+/* Pages from the first one on */
+static int do_invalidate(const kmod_region_t *region, size_t first,
+                         size_t count, uint32_t bits, uint32_t flags,
+                         uint64_t *invalidated)
 {
-    struct nprdma_ioc_invalidate arg = {.size = sizeof(arg)};
-    int ctx                          = kmod_open();
+    struct nprdma_ioc_invalidate arg = {
+        .size    = sizeof(arg),
+        .flags   = flags,
+        .region  = region->id,
+        .bits    = bits,
+        .address = (uintptr_t)region->memory + first * PAGE,
+        .length  = count * PAGE
+    };
+    int ret = kmod_call(region->ctx, NPRDMA_IOC_INVALIDATE, &arg);
+
+    if (invalidated != NULL) {
+        *invalidated = arg.invalidated;
+    }
+    return ret;
+}
+
+KMOD_CASE(abi, invalidate)
+{
     struct nprdma_ioc_stats stats;
-    kmod_region_t region;
+    kmod_region_t region, none;
+    uint64_t number;
     uint32_t word;
 
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
-    kmod_populate_all(&region, 0, 16, NPRDMA_IOC_POPULATE_WRITE);
-    arg.region  = region.id;
-    arg.address = (uintptr_t)region.memory;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
-    arg.bits = NPRDMA_PAGE_W;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
-    arg.length = 8 * PAGE;
-    arg.bits   = NPRDMA_PAGE_COUNT;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, EINVAL);
-    arg.bits   = NPRDMA_PAGE_W;
-    arg.length = (NUM_PAGES + 1) * PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, ERANGE);
-    arg.region = region.id + 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, ENOENT);
-    arg.region = region.id;
+    kmod_region(&region, NUM_PAGES);
+    none    = region;
+    none.id = region.id + 1;
+    kmod_populate_all(&region, 0, 16, WRITE);
+    CHECK_EQ(do_invalidate(&region, 0, 0, 0, 0, NULL), EINVAL);
+    CHECK_EQ(do_invalidate(&region, 0, 0, NPRDMA_PAGE_W, 0, NULL), EINVAL);
+    CHECK_EQ(do_invalidate(&region, 0, 8, NPRDMA_PAGE_COUNT, 0, NULL), EINVAL);
+    CHECK_EQ(do_invalidate(&region, 0, NUM_PAGES + 1, NPRDMA_PAGE_W, 0, NULL),
+             ERANGE);
+    CHECK_EQ(do_invalidate(&none, 0, 8, NPRDMA_PAGE_W, 0, NULL), ENOENT);
 
-    arg.length = 8 * PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
-    CHECK_EQ(arg.invalidated, 8);
+    CHECK_EQ(do_invalidate(&region, 0, 8, NPRDMA_PAGE_W, 0, &number), 0);
+    CHECK_EQ(number, 8);
     CHECK_EQ(kmod_count(&region, 0, 8, NPRDMA_PAGE_R), 8);
     CHECK_EQ(kmod_count(&region, 8, 8, NPRDMA_PAGE_BITS), 8);
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
-    CHECK_EQ(arg.invalidated, 0);
+    CHECK_EQ(do_invalidate(&region, 0, 8, NPRDMA_PAGE_W, 0, &number), 0);
+    CHECK_EQ(number, 0);
 
     /* Taking R takes W as well; with TOUCH, the counts of absent pages change,
      * too */
-    word        = region.words[20];
-    arg.bits    = NPRDMA_PAGE_R;
-    arg.length  = region.length;
-    arg.flags   = NPRDMA_IOC_INVALIDATE_TOUCH;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
-    CHECK_EQ(arg.invalidated, 16);
+    word = region.words[20];
+    CHECK_EQ(do_invalidate(&region, 0, NUM_PAGES, NPRDMA_PAGE_R,
+                           NPRDMA_IOC_INVALIDATE_TOUCH, &number), 0);
+    CHECK_EQ(number, 16);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
     CHECK_EQ(region.words[20], word + NPRDMA_PAGE_COUNT);
-    arg.flags = 0;
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
+    CHECK_EQ(do_invalidate(&region, 0, NUM_PAGES, NPRDMA_PAGE_R, 0, NULL), 0);
     CHECK_EQ(region.words[20], word + NPRDMA_PAGE_COUNT);
 
-    kmod_stats(ctx, region.id, &stats);
+    stats = kmod_stats(region.ctx, region.id);
     CHECK_EQ(stats.revoked, 24);
     CHECK_EQ(stats.present, 0);
     CHECK_EQ(stats.populated, 16);
 }
 
-/* POPULATE_UNLESS_REVOKED fails until the caller has seen the revocation */
-static void unless_revoked(void)
+/* Populate pages unless one was revoked after the caller looked */
+static int populate_unless(const kmod_region_t *region, size_t first,
+                           size_t count, uint32_t revocations,
+                           struct nprdma_ioc_populate *arg)
 {
-    int ctx = kmod_open();
-    struct nprdma_ioc_populate populate = {.size = sizeof(populate)};
-    struct nprdma_ioc_invalidate arg    = {.size = sizeof(arg)};
-    kmod_region_t region;
-
-    kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
-    populate.flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED;
-    populate.region      = region.id;
-    populate.address     = (uintptr_t)region.memory;
-    populate.length      = PAGE;
-    populate.revocations = region.header->revocations;
-    arg.region           = region.id;
-    arg.bits             = NPRDMA_PAGE_R;
-    arg.address          = populate.address;
-    arg.length           = PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
-    CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
-    CHECK_EQ(region.header->revocations, populate.revocations + 1);
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
-    CHECK_EQ(kmod_count(&region, 0, 1, 0), 1);
-    populate.revocations = region.header->revocations;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
-    populate.flags = 0;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, EINVAL);
+    memset(arg, 0, sizeof(*arg));
+    arg->size        = sizeof(*arg);
+    arg->flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED;
+    arg->region      = region->id;
+    arg->address     = (uintptr_t)region->memory + first * PAGE;
+    arg->length      = count * PAGE;
+    arg->revocations = revocations;
+    return kmod_call(region->ctx, NPRDMA_IOC_POPULATE, arg);
 }
 
-/* Pages that are revoked repeatedly do not delay other pages */
-static void revoked_elsewhere(void)
+/* It fails until the caller has seen the revocation. Pages that are revoked
+ * repeatedly do not delay other pages. */
+KMOD_CASE(abi, unless_revoked)
 {
     const size_t count = 1024;
-    int ctx            = kmod_open();
-    struct nprdma_ioc_populate populate = {.size = sizeof(populate)};
-    struct nprdma_ioc_invalidate arg    = {.size = sizeof(arg)};
+    struct nprdma_ioc_populate arg;
     kmod_region_t region;
+    uint32_t seen;
     int i;
 
-    kmod_region_create(&region, ctx, kmod_map(count * PAGE), count * PAGE);
-    populate.flags       = NPRDMA_IOC_POPULATE_UNLESS_REVOKED;
-    populate.region      = region.id;
-    populate.address     = (uintptr_t)region.memory;
-    populate.length      = count * PAGE;
-    populate.revocations = region.header->revocations;
-    arg.region           = region.id;
-    arg.flags            = NPRDMA_IOC_INVALIDATE_TOUCH;
-    arg.bits             = NPRDMA_PAGE_R;
-    arg.address          = populate.address + 600 * PAGE;
-    arg.length           = 41 * PAGE; /* In two batches: 576 to 703 */
+    kmod_region(&region, count);
+    seen = region.header->revocations;
+    CHECK_EQ(populate_unless(&region, 0, 1, seen, &arg), 0);
+    /* In two batches: 576 to 703 */
     for (i = 0; i < 1000; ++i) {
-        CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
+        CHECK_EQ(do_invalidate(&region, 600, 41, NPRDMA_PAGE_R,
+                               NPRDMA_IOC_INVALIDATE_TOUCH, NULL), 0);
     }
+    CHECK(region.header->revocations >= seen + 1000);
 
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
-    CHECK_EQ(populate.done, populate.address + 576 * PAGE);
-    CHECK_EQ(populate.populated, 576);
-    populate.address += 704 * PAGE;
-    populate.length   = (count - 704) * PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
+    CHECK_EQ(populate_unless(&region, 0, count, seen, &arg), ESTALE);
+    CHECK_EQ(arg.done, arg.address + 576 * PAGE);
+    CHECK_EQ(arg.populated, 575);
+    CHECK_EQ(populate_unless(&region, 704, count - 704, seen, &arg), 0);
     CHECK_EQ(kmod_count(&region, 576, 128, 0), 128);
-    populate.address = (uintptr_t)region.memory + 640 * PAGE;
-    populate.length  = 64 * PAGE;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, ESTALE);
-    CHECK_EQ(populate.done, populate.address);
-    populate.revocations = region.header->revocations;
-    CHECK_CALL(ctx, NPRDMA_IOC_POPULATE, &populate, 0);
-    CHECK_EQ(populate.populated, 64);
+    CHECK_EQ(populate_unless(&region, 640, 64, seen, &arg), ESTALE);
+    CHECK_EQ(arg.done, arg.address);
+    seen = region.header->revocations;
+    CHECK_EQ(populate_unless(&region, 640, 64, seen, &arg), 0);
+    CHECK_EQ(arg.populated, 64);
 }
 
 /* Every change is counted, and nothing else is */
-static void words(void)
+KMOD_CASE(abi, words)
 {
-    int ctx = kmod_open();
-    struct nprdma_ioc_invalidate arg = {.size = sizeof(arg)};
     kmod_region_t region;
     uint32_t word;
 
-    kmod_region_create(&region, ctx, kmod_map(PAGE), PAGE);
-    arg.region  = region.id;
-    arg.bits    = NPRDMA_PAGE_W;
-    arg.address = (uintptr_t)region.memory;
-    arg.length  = PAGE;
+    kmod_region(&region, 1);
     for (word = 0; word < 5 * 4 * NPRDMA_PAGE_COUNT;
          word += 4 * NPRDMA_PAGE_COUNT) {
         CHECK_EQ(region.words[0], word);
         region.memory[0] = 1;
         CHECK_EQ(region.words[0], word);
         kmod_populate_all(&region, 0, 1, 0);
-        CHECK_EQ(region.words[0],
-                 (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
+        CHECK_EQ(region.words[0], (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
         kmod_populate_all(&region, 0, 1, 0);
-        CHECK_EQ(region.words[0],
-                 (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
-        kmod_populate_all(&region, 0, 1, NPRDMA_IOC_POPULATE_WRITE);
+        CHECK_EQ(region.words[0], (word + NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
+        kmod_populate_all(&region, 0, 1, WRITE);
         CHECK_EQ(region.words[0],
                  (word + 2 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS);
-        CHECK_CALL(ctx, NPRDMA_IOC_INVALIDATE, &arg, 0);
+        CHECK_EQ(do_invalidate(&region, 0, 1, NPRDMA_PAGE_W, 0, NULL), 0);
         CHECK_EQ(region.words[0],
                  (word + 3 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_R);
-        CHECK(madvise(region.memory, PAGE, MADV_DONTNEED) == 0, "%m");
+        kmod_take(&region, 0, 1);
     }
 }
 
@@ -790,9 +711,8 @@ static int call32(int fd, unsigned long nr, void *arg)
     return -(int)ret;
 }
 
-static void compat(void)
+KMOD_CASE(abi, compat)
 {
-    int ctx = kmod_open();
     const call_type_t *type;
     kmod_region_t region;
     any_arg_t *arg;
@@ -800,20 +720,19 @@ static void compat(void)
     arg = mmap(NULL, sizeof(*arg), PROT_READ | PROT_WRITE,
                MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
     CHECK(arg != MAP_FAILED, "%m");
+    kmod_region(&region, NUM_PAGES);
     for (type = call_types; type < call_types + NUM_CALLS; ++type) {
         memset(arg, 0, sizeof(*arg));
         arg->head.size = type->size;
-        CHECK_EQ(call32(ctx, type->nr, arg), type->error);
+        CHECK_EQ(call32(region.ctx, type->nr, arg), type->error);
     }
 
-    kmod_region_create(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
     memset(arg, 0, sizeof(*arg));
     arg->populate.size    = sizeof(arg->populate);
     arg->populate.region  = region.id;
     arg->populate.address = (uintptr_t)region.memory;
     arg->populate.length  = region.length;
-    CHECK_EQ(call32(ctx, NPRDMA_IOC_POPULATE, arg), 0);
+    CHECK_EQ(call32(region.ctx, NPRDMA_IOC_POPULATE, arg), 0);
     CHECK_EQ(arg->populate.populated, NUM_PAGES);
     memset(arg, 0, sizeof(*arg));
     arg->states_info.size = sizeof(arg->states_info);
@@ -821,29 +740,73 @@ static void compat(void)
     CHECK_EQ(arg->states_info.length, region.length);
 }
 
-static const kmod_case_t cases[] = {
-    {"sizes_and_flags", sizes_and_flags},
-    {"pointers", pointers},
-    {"results_that_cannot_be_returned", results_that_cannot_be_returned},
-    {"query", query},
-    {"attach_device", attach_device},
-    {"region_create", region_create},
-    {"region_overlap", region_overlap},
-    {"region_destroy", region_destroy},
-    {"export_region", export_region},
-    {"registrations", registrations},
-    {"many_registrations", many_registrations},
-    {"populate", populate},
-    {"populate_resident", populate_resident},
-    {"invalidate", invalidate},
-    {"unless_revoked", unless_revoked},
-    {"revoked_elsewhere", revoked_elsewhere},
-    {"words", words},
-    {"compat", compat},
-    {NULL, NULL}
-};
-
-int main(int argc, char **argv)
+static int map_error(int fd, size_t length, int prot, int flags, off_t offset)
 {
-    return kmod_main(cases, argc, argv);
+    void *memory = mmap(NULL, length, prot, flags, fd, offset);
+
+    if (memory == MAP_FAILED) {
+        return errno;
+    }
+    munmap(memory, length);
+    return 0;
+}
+
+/* Whatever way of writing them is tried */
+KMOD_CASE(abi, states_are_read_only)
+{
+    const int rw = PROT_READ | PROT_WRITE, rx = PROT_READ | PROT_EXEC;
+    struct nprdma_ioc_states_info info = {.size = sizeof(info)};
+    uint32_t word                      = 3;
+    kmod_region_t region;
+    struct iovec from, to;
+    char path[64];
+    size_t size;
+    int fd, mem;
+
+    kmod_region(&region, NUM_PAGES);
+    fd   = region.states_fd;
+    size = region.states_size;
+    CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
+    CHECK_EQ(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+
+    CHECK_EQ(map_error(fd, size, PROT_READ, MAP_SHARED, 0), 0);
+    CHECK_EQ(map_error(fd, PAGE, PROT_READ, MAP_SHARED, PAGE), 0);
+    CHECK_EQ(map_error(fd, size, rw, MAP_SHARED, 0), EACCES);
+    CHECK_EQ(map_error(fd, size, PROT_WRITE, MAP_SHARED, 0), EACCES);
+    CHECK_EQ(map_error(fd, size, rx, MAP_SHARED, 0), EPERM);
+    CHECK_EQ(map_error(fd, size, PROT_READ, MAP_PRIVATE, 0), EINVAL);
+    CHECK_EQ(map_error(fd, size + PAGE, PROT_READ, MAP_SHARED, 0), EINVAL);
+    CHECK_EQ(map_error(fd, PAGE, PROT_READ, MAP_SHARED, size), EINVAL);
+    CHECK_EQ(map_error(fd, size, PROT_READ, MAP_SHARED, PAGE), EINVAL);
+
+    CHECK((mprotect(region.header, size, rw) < 0) && (errno == EACCES), "%m");
+    CHECK((mprotect(region.header, size, rx) < 0) && (errno == EACCES), "%m");
+    CHECK(mremap(region.header, size, size + PAGE, MREMAP_MAYMOVE) ==
+          MAP_FAILED);
+    CHECK(write(fd, &word, sizeof(word)) < 0);
+    CHECK(read(fd, &word, sizeof(word)) < 0);
+    CHECK(ftruncate(fd, 0) < 0);
+
+    /* Nor opened for writing by its name, nor written by a debugger */
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+    CHECK(open(path, O_RDWR) < 0);
+    from.iov_base = &word;
+    from.iov_len  = sizeof(word);
+    to.iov_base   = (void*)region.words;
+    to.iov_len    = sizeof(word);
+    CHECK(process_vm_writev(getpid(), &from, 1, &to, 1, 0) < 0);
+    mem = open("/proc/self/mem", O_RDWR);
+    CHECK(mem >= 0, "%m");
+    CHECK(pwrite(mem, &word, sizeof(word), (off_t)region.words) < 0);
+    CHECK_EQ(region.words[0], 0);
+
+    CHECK_CALL(fd, NPRDMA_IOC_QUERY, &info, ENOTTY);
+    info.flags = 1;
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, EINVAL);
+    info.flags = 0;
+    info.size  = 8;
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, EINVAL);
+    info.size = PAGE + 1;
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, E2BIG);
+    CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, NULL, EFAULT);
 }

@@ -8,21 +8,11 @@
  * counter needs to wrap around.
  */
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-
 #include "kmod_test.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
 #include <sys/time.h>
-#include <unistd.h>
 
 #define NUM_PAGES 64
-#define MIB       ((size_t)1 << 20)
 
 
 /* Resources that a failed call must not change */
@@ -34,28 +24,15 @@ typedef struct holdings {
 
 static void take_stock(int ctx, holdings_t *holdings)
 {
-    struct nprdma_ioc_query query = {.size = sizeof(query)};
-    struct nprdma_ioc_stats stats;
+    struct nprdma_ioc_query query = kmod_query(ctx);
+    struct nprdma_ioc_stats stats = kmod_stats(ctx, 0);
 
-    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
-    kmod_stats(ctx, 0, &stats);
     memset(holdings, 0, sizeof(*holdings));
     holdings->bytes         = query.user_bytes;
     holdings->regions       = query.user_regions;
     holdings->registrations = stats.registrations;
     holdings->present       = stats.present;
     holdings->fds           = kmod_count_fds();
-}
-
-static void check_error(const char *name, int error)
-{
-    int expected = !strcmp(name, "get_unused_fd_flags") ? EMFILE :
-                   !strcmp(name, "anon_inode_getfile") ? ENFILE :
-                   !strcmp(name, "mmu_interval_notifier_insert") ? EINTR :
-                   ENOMEM;
-
-    printf("  %s: %s\n", name, strerror(error));
-    CHECK_EQ(error, expected);
 }
 
 /*
@@ -80,7 +57,8 @@ static void fail_each(kmod_region_t *region,
         if (!forced) {
             break;
         }
-        check_error(name, ret);
+        printf("  %s: %s\n", name, strerror(ret));
+        CHECK_EQ(ret, kmod_force_error(name));
         take_stock(region->ctx, &after);
         CHECK(!memcmp(&before, &after, sizeof(before)),
               "bytes %llu, %llu; regions %llu, %llu; registrations %llu, %llu; "
@@ -97,15 +75,13 @@ static void fail_each(kmod_region_t *region,
 
 static int call_create(kmod_region_t *region)
 {
-    struct nprdma_ioc_region_create create = {
-        .size = sizeof(create), .address = 1 << 30, .length = PAGE
-    };
+    struct nprdma_ioc_region_create create;
 
-    return kmod_call(region->ctx, NPRDMA_IOC_REGION_CREATE, &create);
+    return kmod_create(region->ctx, 1 << 30, PAGE, &create);
 }
 
 /* Descriptor, region, chunks, states, notifier, id, file */
-static void test_create(void)
+KMOD_CASE(force, create)
 {
     kmod_region_t none = {.ctx = kmod_open()};
 
@@ -115,14 +91,9 @@ static void test_create(void)
 
 static int call_register(kmod_region_t *region)
 {
-    struct nprdma_ioc_register reg = {
-        .size    = sizeof(reg),
-        .region  = region->id,
-        .address = (uintptr_t)region->memory,
-        .length  = PAGE
-    };
+    uint32_t id;
 
-    return kmod_call(region->ctx, NPRDMA_IOC_REGISTER, &reg);
+    return kmod_register(region, 0, PAGE, &id);
 }
 
 static int call_populate(kmod_region_t *region)
@@ -136,13 +107,12 @@ static int call_populate(kmod_region_t *region)
 }
 
 /* A registration and its id; the table of a chunk */
-static void test_register_and_populate(void)
+KMOD_CASE(force, register_and_populate)
 {
     kmod_region_t region;
 
     kmod_force_needed();
-    kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
     fail_each(&region, call_register, 2);
     fail_each(&region, call_populate, 1);
     kmod_region_destroy(&region);
@@ -150,7 +120,7 @@ static void test_register_and_populate(void)
 
 /* The context. Its user's account exists already, because of the other
  * context. */
-static void test_open(void)
+KMOD_CASE(force, open)
 {
     int other = kmod_open();
     char name[64];
@@ -169,20 +139,19 @@ static void test_open(void)
 }
 
 /* Pages are taken away during each lookup */
-static void test_busy(void)
+KMOD_CASE(force, busy)
 {
     uint64_t begin = kmod_time_ms();
     struct nprdma_ioc_populate arg;
     kmod_region_t region;
 
     kmod_force_needed();
-    kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
     kmod_populate_all(&region, 0, 8, 0);
     kmod_force(0);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "1"), 0);
+    kmod_write_number(KMOD_FORCE "busy", 1);
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, 0, &arg), EBUSY);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "0"), 0);
+    kmod_write_number(KMOD_FORCE "busy", 0);
     CHECK_EQ(arg.done, (uintptr_t)region.memory + 8 * PAGE);
     CHECK(kmod_time_ms() - begin >= 1000);
     CHECK(arg.retries >= 64, "%llu", (unsigned long long)arg.retries);
@@ -202,22 +171,21 @@ static int has_tried(void *unused)
 }
 
 /* The region ends while its pages are looked up repeatedly */
-static void test_destroyed(void)
+KMOD_CASE(force, destroyed)
 {
     kmod_region_t region;
     pthread_t thread;
     void *error;
 
     kmod_force_needed();
-    kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
     kmod_force(0);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "1"), 0);
+    kmod_write_number(KMOD_FORCE "busy", 1);
     CHECK_EQ(pthread_create(&thread, NULL, populate_thread, &region), 0);
     CHECK(kmod_await(has_tried, NULL));
     kmod_region_destroy(&region);
     CHECK_EQ(pthread_join(thread, &error), 0);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "busy", "0"), 0);
+    kmod_write_number(KMOD_FORCE "busy", 0);
     CHECK_EQ((intptr_t)error, ENOENT);
 }
 
@@ -235,7 +203,7 @@ static void *populating_thread(void *arg)
 {
     populating_t *self = arg;
 
-    self->error = kmod_populate(&self->region, 0, 1, NPRDMA_IOC_POPULATE_WRITE,
+    self->error = kmod_populate(&self->region, 0, 1, WRITE,
                                 &self->arg);
     return NULL;
 }
@@ -252,33 +220,31 @@ static int is_held(void *unused)
  */
 static void populate_held(populating_t *self, size_t last)
 {
-    uint8_t *memory = kmod_map(2 * NUM_PAGES * PAGE);
     unsigned char resident;
     pthread_t thread;
-    char text[32];
+    uint8_t *memory;
 
     kmod_force(0);
-    kmod_region_create(&self->region, kmod_open(), memory,
-                       2 * NUM_PAGES * PAGE);
+    kmod_region(&self->region, 2 * NUM_PAGES);
+    memory = self->region.memory;
     memset(memory, 1, PAGE);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "hold", "1"), 0);
+    kmod_write_number(KMOD_FORCE "hold", 1);
     CHECK_EQ(pthread_create(&thread, NULL, populating_thread, self), 0);
     CHECK(kmod_await(is_held, NULL));
-    snprintf(text, sizeof(text), "%llu", NOTIFICATIONS - 1);
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "notified", text), 0);
-    CHECK(madvise(memory + last * PAGE, PAGE, MADV_DONTNEED) == 0, "%m");
-    CHECK_EQ(kmod_write_file(KMOD_FORCE "hold", "0"), 0);
+    kmod_write_number(KMOD_FORCE "notified", NOTIFICATIONS - 1);
+    kmod_take(&self->region, last, 1);
+    kmod_write_number(KMOD_FORCE "hold", 0);
     CHECK_EQ(pthread_join(thread, NULL), 0);
 
     CHECK_EQ(self->error, 0);
     CHECK_EQ(kmod_count(&self->region, 0, 1, NPRDMA_PAGE_BITS), 1);
-    CHECK(mincore(memory, PAGE, &resident) == 0, "%m");
+    CHECK_OK(mincore(memory, PAGE, &resident));
     CHECK(resident & 1, "devices have a page that the process has not");
     kmod_region_destroy(&self->region);
 }
 
 /* The process has given the page back meanwhile, so it is looked up again */
-static void test_held(void)
+KMOD_CASE(force, held)
 {
     populating_t self;
 
@@ -288,7 +254,7 @@ static void test_held(void)
 }
 
 /* The notifications were of other pages, and do not matter */
-static void test_held_beside(void)
+KMOD_CASE(force, held_beside)
 {
     populating_t self;
 
@@ -308,13 +274,13 @@ static void set_timer(unsigned us)
     struct sigaction action = {.sa_handler = on_alarm};
     struct itimerval timer  = {{0, us}, {0, us}};
 
-    CHECK(sigaction(SIGALRM, &action, NULL) == 0, "%m");
-    CHECK(setitimer(ITIMER_REAL, &timer, NULL) == 0, "%m");
+    CHECK_OK(sigaction(SIGALRM, &action, NULL));
+    CHECK_OK(setitimer(ITIMER_REAL, &timer, NULL));
 }
 
 /* Pages populated before the signal count. A repeated call populates the
  * rest. */
-static void test_interrupted(void)
+KMOD_CASE(force, interrupted)
 {
     const size_t pages = 64 * MIB / PAGE;
     uint64_t populated = 0, signals = 0;
@@ -323,12 +289,11 @@ static void test_interrupted(void)
     size_t done = 0;
     int ret;
 
-    kmod_region_create(&region, kmod_open(), kmod_map(pages * PAGE),
-                       pages * PAGE);
+    kmod_region(&region, pages);
     set_timer(3000);
     do {
         ret = kmod_populate(&region, done, pages - done,
-                            NPRDMA_IOC_POPULATE_WRITE, &arg);
+                            WRITE, &arg);
         CHECK((ret == 0) || (ret == EINTR), "%d", ret);
         done       = (arg.done - (uintptr_t)region.memory) / PAGE;
         populated += arg.populated;
@@ -344,16 +309,14 @@ static void test_interrupted(void)
 }
 
 /* The pages of a mapping that becomes a shadow stack for a time */
-static void test_shadow_stack(void)
+KMOD_CASE(force, shadow_stack)
 {
-    const unsigned write = NPRDMA_IOC_POPULATE_WRITE;
     kmod_region_t region;
     char text[32];
     int ret;
 
     kmod_force_needed();
-    kmod_region_create(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
-                       NUM_PAGES * PAGE);
+    kmod_region(&region, NUM_PAGES);
     memset(region.memory, 1, region.length);
     snprintf(text, sizeof(text), "%#lx", (long)region.memory);
     ret = kmod_write_file(KMOD_FORCE "shadow", text);
@@ -362,29 +325,11 @@ static void test_shadow_stack(void)
     }
     CHECK_EQ(ret, 0);
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, 0, NULL), EOPNOTSUPP);
-    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, write, NULL), EOPNOTSUPP);
+    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, WRITE, NULL), EOPNOTSUPP);
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES,
-                           write | NPRDMA_IOC_POPULATE_RESIDENT, NULL), 0);
+                           WRITE | RESIDENT, NULL), 0);
     CHECK_EQ(kmod_count(&region, 0, NUM_PAGES, 0), NUM_PAGES);
     CHECK_EQ(kmod_write_file(KMOD_FORCE "shadow", text), 0);
-    kmod_populate_all(&region, 0, NUM_PAGES, write);
+    kmod_populate_all(&region, 0, NUM_PAGES, WRITE);
     kmod_region_destroy(&region);
-}
-
-static const kmod_case_t cases[] = {
-    {"create", test_create},
-    {"register_and_populate", test_register_and_populate},
-    {"open", test_open},
-    {"busy", test_busy},
-    {"destroyed", test_destroyed},
-    {"held", test_held},
-    {"held_beside", test_held_beside},
-    {"interrupted", test_interrupted},
-    {"shadow_stack", test_shadow_stack},
-    {NULL, NULL}
-};
-
-int main(int argc, char **argv)
-{
-    return kmod_main(cases, argc, argv);
 }

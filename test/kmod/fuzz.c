@@ -3,19 +3,11 @@
 /*
  * Random calls, half of them nearly valid, by several threads on the same
  * regions, while the memory changes. Every result must be an errno value that
- * the interface documents, and the kernel's log must stay clean. The argument
- * is the seed. The number of calls and the time are limited.
+ * the interface documents, and the kernel's log must stay clean. KMOD_SEED is
+ * the seed. The number of calls and the time are limited.
  */
 
-#ifndef _GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-
 #include "kmod_test.h"
-
-#include <pthread.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #define NUM_THREADS 4
 #define NUM_CALLS   20000
@@ -175,10 +167,10 @@ static void *fuzz_run(void *arg)
     return NULL;
 }
 
-static unsigned seed = 1;
-
-static void test_random_calls(void)
+KMOD_CASE(fuzz, random_calls)
 {
+    const char *text = getenv("KMOD_SEED");
+    unsigned seed    = (text != NULL) ? strtoul(text, NULL, 0) : 1;
     fuzz_thread_t threads[NUM_THREADS];
     fuzz_t fuzz;
     unsigned i, j, sum = 0;
@@ -208,17 +200,4 @@ static void test_random_calls(void)
         }
         CHECK((j != 0) || (sum > 100), "%u calls succeeded", sum);
     }
-}
-
-int main(int argc, char **argv)
-{
-    static const kmod_case_t cases[] = {
-        {"random_calls", test_random_calls},
-        {NULL, NULL}
-    };
-
-    if (argc > 1) {
-        seed = strtoul(argv[1], NULL, 0);
-    }
-    return kmod_main(cases, 1, argv);
 }

@@ -2,16 +2,24 @@
 
 #include "kmod_test.h"
 
-#include <fcntl.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #define KMOD_SKIPPED 77
-#define KMOD_ALIGN   ((size_t)2 << 20)
+#define KMOD_ALIGN   (2 * MIB)
+
+static kmod_case_t *kmod_cases;
+
+void kmod_add_case(kmod_case_t *self)
+{
+    kmod_case_t **end = &kmod_cases;
+
+    while (*end != NULL) {
+        end = &(*end)->next;
+    }
+    *end = self;
+}
 
 void kmod_fail(const char *file, int line, const char *what, const char *format,
                ...)
@@ -47,6 +55,18 @@ int kmod_call(int fd, unsigned long nr, void *arg)
     return (ioctl(fd, nr, arg) < 0) ? errno : 0;
 }
 
+int kmod_call_unwritable(int fd, unsigned long nr, const void *arg, size_t size)
+{
+    uint8_t *page = kmod_map(PAGE);
+    int ret;
+
+    memcpy(page, arg, size);
+    CHECK_OK(mprotect(page, PAGE, PROT_READ));
+    ret = kmod_call(fd, nr, page);
+    munmap(page, PAGE);
+    return ret;
+}
+
 int kmod_open(void)
 {
     int fd = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
@@ -68,47 +88,75 @@ uint8_t *kmod_map(size_t length)
     }
     memory += head;
     munmap(memory + length, KMOD_ALIGN - head);
-    CHECK(madvise(memory, length, MADV_NOHUGEPAGE) == 0, "%m");
+    CHECK_OK(madvise(memory, length, MADV_NOHUGEPAGE));
     return memory;
+}
+
+int kmod_create(int ctx, uint64_t address, uint64_t length,
+                struct nprdma_ioc_region_create *create)
+{
+    memset(create, 0, sizeof(*create));
+    create->size    = sizeof(*create);
+    create->address = address;
+    create->length  = length;
+    return kmod_call(ctx, NPRDMA_IOC_REGION_CREATE, create);
+}
+
+int kmod_register(kmod_region_t *region, size_t offset, size_t length,
+                  uint32_t *id)
+{
+    struct nprdma_ioc_register reg = {
+        .size    = sizeof(reg),
+        .region  = region->id,
+        .address = (uintptr_t)region->memory + offset,
+        .length  = length
+    };
+    int ret = kmod_call(region->ctx, NPRDMA_IOC_REGISTER, &reg);
+
+    *id = reg.registration;
+    return ret;
 }
 
 void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
                         size_t length)
 {
-    struct nprdma_ioc_region_create create = {
-        .size = sizeof(create), .address = (uintptr_t)memory, .length = length
-    };
-    struct nprdma_ioc_register reg = {
-        .size = sizeof(reg), .address = (uintptr_t)memory, .length = length
-    };
+    struct nprdma_ioc_region_create create;
     void *states;
 
-    CHECK_CALL(ctx, NPRDMA_IOC_REGION_CREATE, &create, 0);
+    CHECK_EQ(kmod_create(ctx, (uintptr_t)memory, length, &create), 0);
     states = mmap(NULL, create.states_size, PROT_READ, MAP_SHARED,
                   create.states_fd, 0);
     CHECK(states != MAP_FAILED, "%m");
-    reg.region = create.region;
-    CHECK_CALL(ctx, NPRDMA_IOC_REGISTER, &reg, 0);
+    region->ctx         = ctx;
+    region->id          = create.region;
+    region->memory      = memory;
+    region->length      = length;
+    region->num_pages   = length / PAGE;
+    region->states_fd   = create.states_fd;
+    region->states_size = create.states_size;
+    region->header      = states;
+    region->words       = (void*)((uint8_t*)states + create.states_offset);
+    CHECK_EQ(kmod_register(region, 0, length, &region->registration), 0);
+}
 
-    region->ctx          = ctx;
-    region->id           = create.region;
-    region->registration = reg.registration;
-    region->memory       = memory;
-    region->length       = length;
-    region->num_pages    = length / PAGE;
-    region->states_fd    = create.states_fd;
-    region->states_size  = create.states_size;
-    region->header       = states;
-    region->words        = (void*)((uint8_t*)states + create.states_offset);
+void kmod_region(kmod_region_t *region, size_t num_pages)
+{
+    kmod_region_create(region, kmod_open(), kmod_map(num_pages * PAGE),
+                       num_pages * PAGE);
+}
+
+int kmod_destroy(int ctx, uint32_t region)
+{
+    struct nprdma_ioc_region_destroy destroy = {
+        .size = sizeof(destroy), .region = region
+    };
+
+    return kmod_call(ctx, NPRDMA_IOC_REGION_DESTROY, &destroy);
 }
 
 void kmod_region_destroy(kmod_region_t *region)
 {
-    struct nprdma_ioc_region_destroy destroy = {
-        .size = sizeof(destroy), .region = region->id
-    };
-
-    CHECK_CALL(region->ctx, NPRDMA_IOC_REGION_DESTROY, &destroy, 0);
+    CHECK_EQ(kmod_destroy(region->ctx, region->id), 0);
     CHECK_EQ(region->header->dead, 1);
     munmap(region->header, region->states_size);
     close(region->states_fd);
@@ -136,8 +184,7 @@ int kmod_populate(kmod_region_t *region, size_t first, size_t count,
 void kmod_populate_all(kmod_region_t *region, size_t first, size_t count,
                        unsigned flags)
 {
-    uint32_t bits = (flags & NPRDMA_IOC_POPULATE_WRITE) ? NPRDMA_PAGE_BITS :
-                    NPRDMA_PAGE_R;
+    uint32_t bits = (flags & WRITE) ? NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
     size_t i;
 
     CHECK_EQ(kmod_populate(region, first, count, flags, NULL), 0);
@@ -159,12 +206,52 @@ size_t kmod_count(const kmod_region_t *region, size_t first, size_t count,
     return sum;
 }
 
-void kmod_stats(int ctx, uint32_t region, struct nprdma_ioc_stats *stats)
+void kmod_take(const kmod_region_t *region, size_t first, size_t count)
 {
-    memset(stats, 0, sizeof(*stats));
-    stats->size   = sizeof(*stats);
-    stats->region = region;
-    CHECK_CALL(ctx, NPRDMA_IOC_STATS, stats, 0);
+    CHECK_OK(madvise(region->memory + first * PAGE, count * PAGE,
+                     MADV_DONTNEED));
+}
+
+static uint32_t kmod_value(size_t page, unsigned seed)
+{
+    return (uint32_t)page * 2654435761u + seed;
+}
+
+void kmod_put_values(kmod_region_t *region, size_t first, size_t count,
+                     unsigned seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        *(volatile uint32_t*)(region->memory + i * PAGE) = kmod_value(i, seed);
+    }
+}
+
+void kmod_check_values(kmod_region_t *region, size_t first, size_t count,
+                       unsigned seed)
+{
+    size_t i;
+
+    for (i = first; i < first + count; ++i) {
+        CHECK_EQ(*(volatile uint32_t*)(region->memory + i * PAGE),
+                 kmod_value(i, seed));
+    }
+}
+
+struct nprdma_ioc_stats kmod_stats(int ctx, uint32_t region)
+{
+    struct nprdma_ioc_stats stats = {.size = sizeof(stats), .region = region};
+
+    CHECK_CALL(ctx, NPRDMA_IOC_STATS, &stats, 0);
+    return stats;
+}
+
+struct nprdma_ioc_query kmod_query(int ctx)
+{
+    struct nprdma_ioc_query query = {.size = sizeof(query)};
+
+    CHECK_CALL(ctx, NPRDMA_IOC_QUERY, &query, 0);
+    return query;
 }
 
 int kmod_write_file(const char *path, const char *text)
@@ -181,6 +268,14 @@ int kmod_write_file(const char *path, const char *text)
     }
     close(fd);
     return ret;
+}
+
+void kmod_write_number(const char *path, unsigned long long value)
+{
+    char text[32];
+
+    snprintf(text, sizeof(text), "%llu", value);
+    CHECK_EQ(kmod_write_file(path, text), 0);
 }
 
 long long kmod_read_number(const char *path, const char *word)
@@ -202,22 +297,37 @@ long long kmod_read_number(const char *path, const char *word)
     return value;
 }
 
-#define KMOD_TRACING "/sys/kernel/tracing/"
-
-int kmod_trace_start(void)
+void kmod_enter_memcg(const char *name, unsigned mib)
 {
-    return (kmod_write_file(KMOD_TRACING "trace", "") == 0) &&
-           (kmod_write_file(KMOD_TRACING "events/nprdma/enable", "1") == 0);
+    char path[128];
+
+    kmod_write_file(CGROUP "cgroup.subtree_control", "+memory");
+    snprintf(path, sizeof(path), CGROUP "%s", name);
+    CHECK((mkdir(path, 0755) == 0) || (errno == EEXIST), "%s: %m", path);
+    snprintf(path, sizeof(path), CGROUP "%s/memory.max", name);
+    kmod_write_number(path, mib * MIB);
+    snprintf(path, sizeof(path), CGROUP "%s/cgroup.procs", name);
+    kmod_write_number(path, 0);
 }
 
-int kmod_traced(const char *format, ...)
+#define KMOD_TRACING "/sys/kernel/tracing/"
+
+void kmod_trace_start(void)
 {
-    FILE *file = fopen(KMOD_TRACING "trace", "r");
+    if ((kmod_write_file(KMOD_TRACING "trace", "") != 0) ||
+        (kmod_write_file(KMOD_TRACING "events/nprdma/enable", "1") != 0)) {
+        kmod_skip("this kernel does not trace");
+    }
+}
+
+int kmod_has_line(const char *path, const char *format, ...)
+{
+    FILE *file = fopen(path, "r");
     char line[1024], text[512];
     int found = 0;
     va_list args;
 
-    CHECK(file != NULL, KMOD_TRACING "trace: %m");
+    CHECK(file != NULL, "%s: %m", path);
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
@@ -226,25 +336,17 @@ int kmod_traced(const char *format, ...)
     }
     fclose(file);
     if (!found) {
-        printf("not traced: %s\n", text);
+        printf("not in %s: %s\n", path, text);
     }
     return found;
 }
 
-static void kmod_force_set(const char *path, unsigned value)
-{
-    char text[16];
-
-    snprintf(text, sizeof(text), "%u", value);
-    CHECK_EQ(kmod_write_file(path, text), 0);
-}
-
 void kmod_force(unsigned at)
 {
-    kmod_force_set(KMOD_FORCE "at", 0);
-    kmod_force_set(KMOD_FORCE "tgid", getpid());
-    kmod_force_set(KMOD_FORCE "calls", 0);
-    kmod_force_set(KMOD_FORCE "at", at);
+    kmod_write_number(KMOD_FORCE "at", 0);
+    kmod_write_number(KMOD_FORCE "tgid", getpid());
+    kmod_write_number(KMOD_FORCE "calls", 0);
+    kmod_write_number(KMOD_FORCE "at", at);
 }
 
 int kmod_forced(char *name, int size)
@@ -260,6 +362,14 @@ int kmod_forced(char *name, int size)
     fclose(file);
     name[strcspn(name, "\n")] = '\0';
     return 1;
+}
+
+int kmod_force_error(const char *name)
+{
+    return !strcmp(name, "get_unused_fd_flags") ? EMFILE :
+           !strcmp(name, "anon_inode_getfile") ? ENFILE :
+           !strcmp(name, "dma_buf_export") ? ENFILE :
+           !strcmp(name, "mmu_interval_notifier_insert") ? EINTR : ENOMEM;
 }
 
 void kmod_force_needed(void)
@@ -278,6 +388,48 @@ int kmod_count_fds(void)
         count += fcntl(fd, F_GETFD) >= 0;
     }
     return count;
+}
+
+pid_t kmod_fork(void (*run)(void *arg), void *arg)
+{
+    pid_t pid;
+
+    fflush(stdout);
+    pid = fork();
+    CHECK(pid >= 0, "%m");
+    if (pid == 0) {
+        run(arg);
+        fflush(stdout);
+        _exit(0);
+    }
+    return pid;
+}
+
+void kmod_in_child(void (*run)(void *arg), void *arg)
+{
+    CHECK_EQ(kmod_wait(kmod_fork(run, arg)), 0);
+}
+
+typedef struct kmod_user {
+    uid_t user;
+    void  (*run)(void *arg);
+    void  *arg;
+} kmod_user_t;
+
+static void kmod_be_user(void *arg)
+{
+    kmod_user_t *self = arg;
+
+    CHECK_OK(setresuid(self->user, self->user, self->user));
+    self->run(self->arg);
+}
+
+void kmod_as_user(uid_t user, void (*run)(void *arg), void *arg)
+{
+    kmod_user_t self = {user, run, arg};
+
+    CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
+    kmod_in_child(kmod_be_user, &self);
 }
 
 int kmod_wait(pid_t pid)
@@ -319,51 +471,73 @@ int kmod_await(int (*done)(void *arg), void *arg)
     return 1;
 }
 
-static int kmod_run(const kmod_case_t *test)
+static void kmod_run_case(void *arg)
 {
+    ((const kmod_case_t*)arg)->run();
+}
+
+/* Limits that cases change, and that others must find as they were */
+static const char *const kmod_limits[] = {
+    PARAMETER "max_user_regions", PARAMETER "max_user_bytes",
+    PARAMETER "max_total_bytes", PARAMETER "max_user_iova_bytes",
+    PARAMETER "max_total_iova_bytes"
+};
+
+#define KMOD_NUM_LIMITS (sizeof(kmod_limits) / sizeof(kmod_limits[0]))
+
+static int kmod_run(kmod_case_t *test)
+{
+    long long limits[KMOD_NUM_LIMITS];
     int status;
-    pid_t pid;
+    size_t i;
 
-    printf("RUN  %s\n", test->name);
-    fflush(stdout);
-    pid = fork();
-    CHECK(pid >= 0, "%m");
-    if (pid == 0) {
-        test->run();
-        fflush(stdout);
-        _exit(0);
+    for (i = 0; i < KMOD_NUM_LIMITS; ++i) {
+        limits[i] = kmod_read_number(kmod_limits[i], "");
     }
-
-    status = kmod_wait(pid);
+    printf("RUN  %s.%s\n", test->group, test->name);
+    status = kmod_wait(kmod_fork(kmod_run_case, test));
+    for (i = 0; i < KMOD_NUM_LIMITS; ++i) {
+        kmod_write_number(kmod_limits[i], limits[i]);
+    }
     if (status >= 1000) {
         printf("killed by signal %d\n", status - 1000);
     }
-    printf("%s %s\n", (status == 0) ? "OK  " :
-           (status == KMOD_SKIPPED) ? "SKIP" : "FAIL", test->name);
+    printf("%s %s.%s\n", (status == 0) ? "OK  " :
+           (status == KMOD_SKIPPED) ? "SKIP" : "FAIL", test->group, test->name);
     fflush(stdout);
     return (status != 0) && (status != KMOD_SKIPPED);
 }
 
-int kmod_main(const kmod_case_t *cases, int argc, char **argv)
+static int kmod_is_selected(const kmod_case_t *test, const char *word)
 {
-    int failed = 0, count = 0;
-    int i;
+    size_t length = strlen(test->group);
+
+    return (strncmp(word, test->group, length) == 0) &&
+           ((word[length] == '\0') ||
+            ((word[length] == '.') && !strcmp(word + length + 1, test->name)));
+}
+
+/* PROGRAM GROUP[.CASE]... */
+int main(int argc, char **argv)
+{
+    int failed = 0, count, i;
+    kmod_case_t *test;
 
     /* These would disturb all tests where there are several memory nodes or
      * fragmented memory */
     kmod_write_file("/proc/sys/kernel/numa_balancing", "0");
     kmod_write_file("/proc/sys/vm/compaction_proactiveness", "0");
-    for (; cases->name != NULL; ++cases) {
-        for (i = 1; (i < argc) && strcmp(cases->name, argv[i]); ++i) {
+    for (i = 1; i < argc; ++i) {
+        for (test = kmod_cases, count = 0; test != NULL; test = test->next) {
+            if (kmod_is_selected(test, argv[i])) {
+                failed += kmod_run(test);
+                ++count;
+            }
         }
-        if ((argc == 1) || (i < argc)) {
-            failed += kmod_run(cases);
-            ++count;
+        if (count == 0) {
+            printf("no test %s\n", argv[i]);
+            ++failed;
         }
     }
-
-    if (count == 0) {
-        printf("no such test\n");
-    }
-    return (failed > 0) || (count == 0);
+    return (failed > 0) || (argc == 1);
 }

@@ -2,9 +2,6 @@
 
 #include "watch.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #define KMOD_WATCH_BATCH     64
 #define KMOD_PAGEMAP_PRESENT (1ull << 63)
 #define KMOD_PAGEMAP_FRAME   ((1ull << 55) - 1)
@@ -95,7 +92,7 @@ static int kmod_watch_gone(kmod_watch_t *watch)
     return 1;
 }
 
-int kmod_watch_round(kmod_watch_t *watch)
+static int kmod_watch_round(kmod_watch_t *watch)
 {
     uint32_t before[KMOD_WATCH_BATCH], after[KMOD_WATCH_BATCH];
     uint64_t entries[KMOD_WATCH_BATCH];
@@ -151,6 +148,18 @@ void kmod_watch_start(kmod_watch_t *watch, const kmod_region_t *region,
     watch->frames = calloc(watch->num_pages, sizeof(*watch->frames));
     CHECK(watch->seen != NULL && watch->frames != NULL);
     CHECK_EQ(pthread_create(&watch->thread, NULL, kmod_watch_thread, watch), 0);
+}
+
+static int kmod_watch_has_seen(void *arg)
+{
+    kmod_watch_t *watch = arg;
+
+    return __atomic_load_n(&watch->repeated, __ATOMIC_ACQUIRE) > 0;
+}
+
+void kmod_watch_await(kmod_watch_t *watch)
+{
+    CHECK(kmod_await(kmod_watch_has_seen, watch));
 }
 
 void kmod_watch_stop(kmod_watch_t *watch)

@@ -16,8 +16,6 @@
 
 #include "kmod_test.h"
 
-#include <pthread.h>
-
 typedef struct kmod_watch {
     const volatile uint32_t *words;
     uint64_t                address;
@@ -38,10 +36,10 @@ typedef struct kmod_watch {
 void kmod_watch_start(kmod_watch_t *watch, const kmod_region_t *region,
                       pid_t pid);
 
+/** Wait until a page was seen twice in the same state. */
+void kmod_watch_await(kmod_watch_t *watch);
+
 /** Stop watching, and fail if anything was wrong or nothing was seen. */
 void kmod_watch_stop(kmod_watch_t *watch);
-
-/** Check all pages once. @return 1 if all is well. */
-int kmod_watch_round(kmod_watch_t *watch);
 
 #endif

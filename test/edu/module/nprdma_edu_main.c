@@ -3,25 +3,20 @@
 
 /*
  * Test driver for QEMU's "edu" PCI function, which can only do DMA. It imports
- * dma-bufs like RDMA drivers do, and has windows of its own, built from the
- * same objects as nprdma.ko, which tests point directly.
- *
- * Only for disposable guests: any process that opens it may direct DMA anywhere
- * within the target, and files can use each other's targets.
+ * dma-bufs like RDMA drivers do.
  */
 
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
+#include <linux/dma-resv.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/iopoll.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/pci.h>
-#include <linux/vmalloc.h>
 
 #include "nprdma_edu.h"
 #include "nprdma_edu_rdma.h"
-#include "nprdma_edu_target.h"
 
 MODULE_INFO(import_ns, "DMA_BUF");
 
@@ -41,15 +36,139 @@ MODULE_PARM_DESC(function, "PCI address of the device, where there are several")
 #define EDU_DMA_START	BIT(0)
 #define EDU_DMA_TO_RAM	BIT(1)
 #define EDU_BUFFER	0x40000
-#define EDU_BAR_SIZE	0x100000
 
-static struct nprdma_edu the_edu = {
+/**
+ * struct edu - the device
+ * @lock: protects all of it, and all files; held during DMA
+ * @pdev: the function, NULL while there is none
+ * @regs: its registers
+ * @bounce: a page that DMA of the engine reads and writes
+ * @bounce_dma: its address for the device
+ * @files: open files
+ */
+static struct edu {
+	struct mutex		lock; /* of all of it */
+	struct pci_dev		*pdev;
+	void __iomem		*regs;
+	void			*bounce;
+	dma_addr_t		bounce_dma;
+	struct list_head	files;
+} the_edu = {
 	.lock = __MUTEX_INITIALIZER(the_edu.lock),
 	.files = LIST_HEAD_INIT(the_edu.files),
 };
 
+/**
+ * struct edu_file - an open file
+ * @link: in the device's list
+ * @edu: the device
+ * @attach: imported dma-buf, or NULL
+ * @sgt: its addresses
+ */
+struct edu_file {
+	struct list_head		link;
+	struct edu			*edu;
+	struct dma_buf_attachment	*attach;
+	struct sg_table			*sgt;
+};
+
+#ifdef NPRDMA_HAVE_INVALIDATE_MAPPINGS
+#define invalidate_op	invalidate_mappings
+#else
+#define invalidate_op	move_notify
+#endif
+
+/* Never called: RDMA drivers without page faults cannot move mappings */
+static void edu_moved(struct dma_buf_attachment *attach)
+{
+	WARN_ONCE(1, "nprdma_edu: an exporter of pinned memory moved it\n");
+}
+
+static const struct dma_buf_attach_ops edu_attach_ops = {
+	.invalidate_op	= edu_moved,
+};
+
+static void edu_import_end(struct edu_file *file)
+{
+	struct dma_buf *dmabuf;
+
+	if (!file->attach)
+		return;
+	dmabuf = file->attach->dmabuf;
+	dma_resv_lock(dmabuf->resv, NULL);
+	if (file->sgt) {
+		dma_buf_unmap_attachment(file->attach, file->sgt,
+					 DMA_BIDIRECTIONAL);
+		dma_buf_unpin(file->attach);
+	}
+	dma_resv_unlock(dmabuf->resv);
+	dma_buf_detach(dmabuf, file->attach);
+	dma_buf_put(dmabuf);
+	file->attach = NULL;
+	file->sgt = NULL;
+}
+
+static int edu_import(struct edu_file *file,
+		      struct nprdma_edu_import *arg)
+{
+	struct dma_buf_attachment *attach;
+	struct dma_buf *dmabuf;
+	struct sg_table *sgt;
+	int ret;
+
+	if (file->attach)
+		return -EBUSY;
+	dmabuf = dma_buf_get(arg->fd);
+	if (IS_ERR(dmabuf))
+		return PTR_ERR(dmabuf);
+	attach = dma_buf_dynamic_attach(dmabuf, &file->edu->pdev->dev,
+					&edu_attach_ops, file);
+	if (IS_ERR(attach)) {
+		dma_buf_put(dmabuf);
+		return PTR_ERR(attach);
+	}
+	file->attach = attach;
+
+	dma_resv_lock(dmabuf->resv, NULL);
+	ret = dma_buf_pin(attach);
+	if (!ret) {
+		sgt = dma_buf_map_attachment(attach, DMA_BIDIRECTIONAL);
+		if (IS_ERR(sgt)) {
+			ret = PTR_ERR(sgt);
+			dma_buf_unpin(attach);
+		} else {
+			file->sgt = sgt;
+		}
+	}
+	dma_resv_unlock(dmabuf->resv);
+	if (ret) {
+		edu_import_end(file);
+		return ret;
+	}
+	arg->segments = sgt->nents;
+	arg->size = dmabuf->size;
+	return 0;
+}
+
+static int edu_address(struct edu_file *file, u64 offset, dma_addr_t *addr)
+{
+	struct scatterlist *sg;
+	int i;
+
+	if (!file->sgt)
+		return -EINVAL;
+	for_each_sgtable_dma_sg(file->sgt, sg, i) {
+		if (offset < sg_dma_len(sg)) {
+			*addr = sg_dma_address(sg) + offset;
+			return 0;
+		}
+		offset -= sg_dma_len(sg);
+	}
+	return -ERANGE;
+}
+
 /* One direction of one transfer. A DMA of QEMU's device takes 100 ms. */
-static int edu_transfer(struct nprdma_edu *edu, dma_addr_t ram, u32 count,
+static int edu_transfer(struct edu *edu, dma_addr_t ram, u32 count,
 			bool to_ram)
 {
 	u64 cmd;
@@ -63,17 +182,17 @@ static int edu_transfer(struct nprdma_edu *edu, dma_addr_t ram, u32 count,
 				  !(cmd & EDU_DMA_START), 1000, 10000000);
 }
 
-static int edu_dma(struct nprdma_edu_file *file,
+static int edu_dma(struct edu_file *file,
 		   const struct nprdma_edu_dma *arg)
 {
-	struct nprdma_edu *edu = file->edu;
+	struct edu *edu = file->edu;
 	dma_addr_t addr;
 	int ret;
 
 	if (!arg->length || arg->length > NPRDMA_EDU_MAX_DMA ||
 	    offset_in_page(arg->offset) + arg->length > PAGE_SIZE)
 		return -EINVAL;
-	ret = nprdma_edu_address(file, arg->offset, &addr);
+	ret = edu_address(file, arg->offset, &addr);
 	if (ret)
 		return ret;
 
@@ -95,72 +214,28 @@ static int edu_dma(struct nprdma_edu_file *file,
 	return ret;
 }
 
-static int edu_register(struct nprdma_edu *edu, struct nprdma_edu_register *arg)
-{
-	if (!IS_ALIGNED(arg->offset, sizeof(u64)) ||
-	    arg->offset >= EDU_BAR_SIZE)
-		return -EINVAL;
-	if (arg->write)
-		writeq(arg->value, edu->regs + arg->offset);
-	else
-		arg->value = readq(edu->regs + arg->offset);
-	return 0;
-}
-
-static int edu_address(struct nprdma_edu_file *file,
-		       struct nprdma_edu_address *arg)
-{
-	dma_addr_t addr;
-	int ret;
-
-	ret = nprdma_edu_address(file, arg->offset, &addr);
-	if (!ret)
-		arg->address = addr;
-	return ret;
-}
-
-static void edu_info(struct nprdma_edu *edu, struct nprdma_edu_info *info)
-{
-	strscpy(info->name, pci_name(edu->pdev), sizeof(info->name));
-	info->dma_mask = dma_get_mask(&edu->pdev->dev);
-}
-
 union edu_arg {
 	struct nprdma_edu_info		info;
 	struct nprdma_edu_import	import;
-	struct nprdma_edu_window	window;
-	struct nprdma_edu_point		point;
 	struct nprdma_edu_dma		dma;
-	struct nprdma_edu_flip		flip;
-	struct nprdma_edu_register	reg;
-	struct nprdma_edu_address	address;
 };
 
 /* Called with the device's lock held, while the device exists */
-static int edu_do(struct nprdma_edu_file *file, unsigned int cmd,
+static int edu_do(struct edu_file *file, unsigned int cmd,
 		  union edu_arg *arg)
 {
 	switch (cmd) {
 	case NPRDMA_EDU_IOC_INFO:
-		edu_info(file->edu, &arg->info);
+		strscpy(arg->info.name, pci_name(file->edu->pdev),
+			sizeof(arg->info.name));
 		return 0;
 	case NPRDMA_EDU_IOC_IMPORT:
-		return nprdma_edu_import(file, &arg->import);
-	case NPRDMA_EDU_IOC_WINDOW:
-		return nprdma_edu_make_window(file, &arg->window);
+		return edu_import(file, &arg->import);
 	case NPRDMA_EDU_IOC_RELEASE:
-		nprdma_edu_release(file);
+		edu_import_end(file);
 		return 0;
-	case NPRDMA_EDU_IOC_POINT:
-		return nprdma_edu_point(file, &arg->point);
 	case NPRDMA_EDU_IOC_DMA:
 		return edu_dma(file, &arg->dma);
-	case NPRDMA_EDU_IOC_FLIP:
-		return nprdma_edu_flip(file, &arg->flip);
-	case NPRDMA_EDU_IOC_REGISTER:
-		return edu_register(file->edu, &arg->reg);
-	case NPRDMA_EDU_IOC_ADDRESS:
-		return edu_address(file, &arg->address);
 	default:
 		return -ENOTTY;
 	}
@@ -168,8 +243,8 @@ static int edu_do(struct nprdma_edu_file *file, unsigned int cmd,
 
 static long edu_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
 {
-	struct nprdma_edu_file *file = filp->private_data;
-	struct nprdma_edu *edu = file->edu;
+	struct edu_file *file = filp->private_data;
+	struct edu *edu = file->edu;
 	union edu_arg arg = { };
 	int ret;
 
@@ -181,7 +256,6 @@ static long edu_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
 	mutex_lock(&edu->lock);
 	ret = edu->pdev ? edu_do(file, cmd, &arg) : -ENODEV;
 	mutex_unlock(&edu->lock);
-	/* If a window fails, the reason is copied as well */
 	if ((_IOC_DIR(cmd) & _IOC_READ) &&
 	    copy_to_user((void __user *)user, &arg, _IOC_SIZE(cmd)))
 		return -EFAULT;
@@ -190,7 +264,7 @@ static long edu_ioctl(struct file *filp, unsigned int cmd, unsigned long user)
 
 static int edu_open(struct inode *inode, struct file *filp)
 {
-	struct nprdma_edu_file *file = kzalloc(sizeof(*file), GFP_KERNEL);
+	struct edu_file *file = kzalloc(sizeof(*file), GFP_KERNEL);
 
 	if (!file)
 		return -ENOMEM;
@@ -204,19 +278,14 @@ static int edu_open(struct inode *inode, struct file *filp)
 
 static int edu_release(struct inode *inode, struct file *filp)
 {
-	struct nprdma_edu_file *file = filp->private_data;
+	struct edu_file *file = filp->private_data;
 
 	mutex_lock(&the_edu.lock);
-	nprdma_edu_release(file);
+	edu_import_end(file);
 	list_del(&file->link);
 	mutex_unlock(&the_edu.lock);
 	kfree(file);
 	return 0;
-}
-
-static int edu_mmap(struct file *filp, struct vm_area_struct *vma)
-{
-	return remap_vmalloc_range(vma, the_edu.pages, vma->vm_pgoff);
 }
 
 static const struct file_operations edu_fops = {
@@ -224,7 +293,6 @@ static const struct file_operations edu_fops = {
 	.open		= edu_open,
 	.release	= edu_release,
 	.unlocked_ioctl	= edu_ioctl,
-	.mmap		= edu_mmap,
 };
 
 static struct miscdevice edu_misc = {
@@ -236,7 +304,7 @@ static struct miscdevice edu_misc = {
 
 static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
-	struct nprdma_edu *edu = &the_edu;
+	struct edu *edu = &the_edu;
 	int ret;
 
 	if (function[0] && strcmp(function, pci_name(pdev)))
@@ -276,11 +344,11 @@ unlock:
 /* Ends all use of the device at once, as ib_core does */
 static void edu_remove(struct pci_dev *pdev)
 {
-	struct nprdma_edu_file *file;
+	struct edu_file *file;
 
 	mutex_lock(&the_edu.lock);
 	list_for_each_entry(file, &the_edu.files, link)
-		nprdma_edu_release(file);
+		edu_import_end(file);
 	the_edu.pdev = NULL;
 	nprdma_edu_rdma_remove();
 	mutex_unlock(&the_edu.lock);
@@ -304,12 +372,9 @@ static int __init edu_init(void)
 {
 	int ret;
 
-	the_edu.pages = vmalloc_user(NPRDMA_EDU_PAGES * PAGE_SIZE);
-	if (!the_edu.pages)
-		return -ENOMEM;
 	ret = nprdma_edu_rdma_init();
 	if (ret)
-		goto err_free;
+		return ret;
 	ret = pci_register_driver(&edu_driver);
 	if (ret)
 		goto err_rdma;
@@ -322,8 +387,6 @@ err_driver:
 	pci_unregister_driver(&edu_driver);
 err_rdma:
 	nprdma_edu_rdma_exit();
-err_free:
-	vfree(the_edu.pages);
 	return ret;
 }
 module_init(edu_init);
@@ -333,7 +396,6 @@ static void __exit edu_exit(void)
 	misc_deregister(&edu_misc);
 	pci_unregister_driver(&edu_driver);
 	nprdma_edu_rdma_exit();
-	vfree(the_edu.pages);
 }
 module_exit(edu_exit);
 
