@@ -10,6 +10,7 @@
 
 #include <ucp/api/ucp.h>
 
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -107,7 +108,10 @@ wait_for(ucp_worker_h worker, ucs_status_ptr_t request)
     ucs_status_t status;
 
     while (!is_done(request)) {
-        ucp_worker_progress(worker);
+        /* There may be many more processes than CPUs */
+        if (ucp_worker_progress(worker) == 0) {
+            sched_yield();
+        }
     }
 
     if (!UCS_PTR_IS_PTR(request)) {

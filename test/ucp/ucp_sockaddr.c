@@ -2,18 +2,13 @@
 
 /*
  * ucp_sockaddr [-6|-l] [-c CLIENTS] [-t TLS] [-k KIND] [-s SIZE]...
- *              data|kill_server|kill_client|refused|broken
+ *              data|refused
  *
  * A server and clients that connect by socket address, with error handling:
- *   data         each client exchanges data of all kinds and sizes; both sides
- *                check them
- *   kill_server  the server is killed during a transfer: the client gets an
- *                error in time, and the data that it received stay as they are
- *   kill_client  a client is killed during a transfer: the server gets an
- *                error, and serves the next client
- *   refused      no listener at the address: the client gets an error
- *   broken       connections that send nothing, part of a message, or random
- *                bytes do not disturb the server
+ *   data     each client exchanges data of all kinds and sizes; both sides
+ *            check them
+ *   refused  no listener at the address: the client gets an error
+ * Processes that are killed: ucp_kills.
  *
  * -6: over IPv6. -l: over IPv6, with a link-local address of this host, which
  * is not complete without the number of its interface. -t: transports of the
@@ -38,8 +33,6 @@ enum {
     KIND_AM,
     NUM_KINDS,
     MAX_SIZES    = 8,
-    NUM_BROKEN   = 400,
-    GARBAGE_SIZE = 4096,
     ERROR_SEC    = 20    /* until an error is reported */
 };
 
@@ -55,7 +48,6 @@ static struct {
     size_t       sizes[MAX_SIZES];
     unsigned     num_sizes;
     int          port[2];       /* pipe from the server: its port, a client */
-    int          busy[2];       /* pipe to the parent: a transfer is going on */
 
     ucp_context_h  context;
     ucp_worker_h   worker;
@@ -293,54 +285,6 @@ static void exchange_all(ucp_ep_h ep, unsigned client)
     }
 }
 
-/* Transfers without an end, until one of them fails. @return Its status. */
-static ucs_status_t
-transfer_until_error(ucp_ep_h ep, unsigned client, int is_sender,
-                     const ucs_status_t *error)
-{
-    char *data      = new_memory(MAX_SIZE);
-    char *before    = new_memory(MAX_SIZE);
-    unsigned rounds = 0;
-    double deadline = 0;
-    ucs_status_ptr_t request;
-    ucs_status_t status;
-
-    fill(data, MAX_SIZE, 0);
-    do {
-        request = is_sender ?
-                  ucp_tag_send_nbx(ep, data, MAX_SIZE, client, &none) :
-                  ucp_tag_recv_nbx(self.worker, data, MAX_SIZE, client, -1,
-                                   &none);
-        while (!is_done(request) && (*error == UCS_OK)) {
-            ucp_worker_progress(self.worker);
-        }
-        /* The peer of a receive by tag is any, so UCP does not end it */
-        if (!is_sender && !is_done(request)) {
-            ucp_request_cancel(self.worker, request);
-        }
-        status = wait_for(self.worker, request);
-        if ((++rounds == 3) && is_sender) {
-            CHECK(write(self.busy[1], "b", 1) == 1, "write: %m");
-            deadline = now() + ERROR_SEC;
-        }
-        CHECK((deadline == 0) || (now() < deadline), "no error in %d s",
-              ERROR_SEC);
-    } while ((status == UCS_OK) && (*error == UCS_OK));
-
-    memcpy(before, data, MAX_SIZE);
-    for (deadline = now() + 0.3; now() < deadline;) {
-        ucp_worker_progress(self.worker);
-    }
-    CHECK(!memcmp(before, data, MAX_SIZE), "the buffer changed after it");
-    CHECK(*error != UCS_OK, "the error handler was not called");
-    printf("process %d: %u transfers, then '%s'\n", getpid(), rounds - 1,
-           ucs_status_string(*error));
-    munmap(data, MAX_SIZE);
-    munmap(before, MAX_SIZE);
-    return *error;
-}
-
-
 /* ---- the server and the clients ---- */
 
 /* Tells a client the port */
@@ -350,7 +294,7 @@ static void announce(uint16_t port)
           "write: %m");
 }
 
-static void serve(int kill_client)
+static void serve(void)
 {
     unsigned client, i;
     uint16_t port;
@@ -363,15 +307,11 @@ static void serve(int kill_client)
 
     for (client = 0; client < self.num_clients; ++client) {
         wait_for_hello(client);
-        if (kill_client && (client == 0)) {
-            transfer_until_error(self.peers[0].ep, 0, 0, error_of(0));
-        } else {
-            exchange_all(self.peers[client].ep, client);
-            /* The client closes first: it may still have messages to process,
-             * and UCP reports a closed connection before them */
-            while (*error_of(client) == UCS_OK) {
-                ucp_worker_progress(self.worker);
-            }
+        exchange_all(self.peers[client].ep, client);
+        /* The client closes first: it may still have messages to process, and
+         * UCP reports a closed connection before them */
+        while (*error_of(client) == UCS_OK) {
+            ucp_worker_progress(self.worker);
         }
     }
 
@@ -383,18 +323,6 @@ static void serve(int kill_client)
     close_worker();
 }
 
-static void serve_until_killed(void)
-{
-    ucs_status_t never = UCS_OK;
-    uint16_t port;
-
-    open_worker();
-    port = start_listener();
-    announce(port);
-    transfer_until_error(wait_for_hello(0), 0, 0, &never);
-    CHECK(0, "the server was not killed");
-}
-
 static uint16_t wait_for_port(void)
 {
     uint16_t port;
@@ -404,7 +332,7 @@ static uint16_t wait_for_port(void)
     return port;
 }
 
-static void be_client(int until_error)
+static void be_client(void)
 {
     uint16_t port = wait_for_port();
     ucs_status_t error;
@@ -413,14 +341,9 @@ static void be_client(int until_error)
     open_worker();
     ep = connect_to(self.worker, self.family, port, &error);
     say_hello(ep);
-    if (until_error) {
-        transfer_until_error(ep, self.number, 1, &error);
-        close_ep(self.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
-    } else {
-        exchange_all(ep, self.number);
-        CHECK_OK(error);
-        close_ep(self.worker, ep, 0);
-    }
+    exchange_all(ep, self.number);
+    CHECK_OK(error);
+    close_ep(self.worker, ep, 0);
     close_worker();
 }
 
@@ -452,42 +375,11 @@ static void be_refused(void)
     close(fd);
 }
 
-/* Connections that are not UCP's, then one that is */
-static void disturb(void)
-{
-    uint16_t port = wait_for_port();
-    struct sockaddr_storage storage;
-    socklen_t length = make_address(&storage, self.family, port);
-    char garbage[GARBAGE_SIZE];
-    size_t size, j;
-    unsigned i;
-    int fd;
-
-    for (i = 0; i < NUM_BROKEN; ++i) {
-        size = (i % 2) ? (i % 8) / 2 : rand() % sizeof(garbage);
-        for (j = 0; j < size; ++j) {
-            garbage[j] = rand();
-        }
-        fd = socket(self.family, SOCK_STREAM, 0);
-        CHECK(!connect(fd, (struct sockaddr*)&storage, length), "connect: %m");
-        /* The server may have closed it already */
-        send(fd, garbage, size, MSG_NOSIGNAL);
-        if (i % 10) {
-            close(fd);
-        }
-    }
-    /* The others stay open during the transfer; the process closes them */
-    announce(port);
-}
-
-
 /* ---- the processes ---- */
 
-static pid_t start(int number, void (*func)(int arg), int arg)
+static void start(int number, void (*func)(void))
 {
-    pid_t pid = start_child();
-
-    if (pid == 0) {
+    if (start_child() == 0) {
         self.number = number;
         if ((number >= 0) && (self.client_tls != NULL)) {
             setenv("UCX_TLS", self.client_tls, 1);
@@ -495,73 +387,28 @@ static pid_t start(int number, void (*func)(int arg), int arg)
                 setenv("UCX_SOCKADDR_TLS_PRIORITY", "tcp", 1);
             }
         }
-        func(arg);
+        func();
         exit(0);
-    }
-    return pid;
-}
-
-static void run_server_until_killed(int unused)
-{
-    serve_until_killed();
-}
-
-static void run_refused(int unused)
-{
-    be_refused();
-}
-
-static void run_disturbing_client(int unused)
-{
-    disturb();
-    be_client(0);
-}
-
-static void wait_until_busy(void)
-{
-    char byte;
-
-    CHECK(read(self.busy[0], &byte, 1) == 1, "read: %m");
-}
-
-static void end_well(unsigned count)
-{
-    for (; count > 0; --count) {
-        expect_end(-1, 0);
     }
 }
 
 static void run(const char *mode)
 {
-    const int kill_client = !strcmp(mode, "kill_client");
-    pid_t pid;
     unsigned i;
 
     if (!strcmp(mode, "refused")) {
-        start(0, run_refused, 0);
-        end_well(1);
-    } else if (!strcmp(mode, "broken")) {
-        start(-1, serve, 0);
-        start(0, run_disturbing_client, 0);
-        end_well(2);
-    } else if (!strcmp(mode, "kill_server")) {
-        pid = start(-1, run_server_until_killed, 0);
-        start(0, be_client, 1);
-        wait_until_busy();
-        kill_child(pid);
-        end_well(1);
-    } else {
-        CHECK(kill_client || !strcmp(mode, "data"), "no mode '%s'", mode);
-        start(-1, serve, kill_client);
-        for (i = kill_client; i < self.num_clients; ++i) {
-            start(i, be_client, 0);
-        }
-        if (kill_client) {
-            pid = start(0, be_client, 1);
-            wait_until_busy();
-            kill_child(pid);
-        }
-        end_well(self.num_clients + 1 - kill_client);
+        start(0, be_refused);
+        expect_end(-1, 0);
+        return;
+    }
+
+    CHECK(!strcmp(mode, "data"), "no mode '%s'", mode);
+    start(-1, serve);
+    for (i = 0; i < self.num_clients; ++i) {
+        start(i, be_client);
+    }
+    for (i = 0; i <= self.num_clients; ++i) {
+        expect_end(-1, 0);
     }
 }
 
@@ -652,7 +499,7 @@ int main(int argc, char **argv)
         memcpy(self.sizes, default_sizes, sizeof(default_sizes));
     }
 
-    CHECK(!pipe(self.port) && !pipe(self.busy), "pipe: %m");
+    CHECK(!pipe(self.port), "pipe: %m");
     run(argv[optind]);
     return 0;
 }

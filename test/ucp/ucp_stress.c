@@ -1,14 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_stress stream|am|close ROUNDS [stop]
+ * ucp_stress am|close ROUNDS
  *
  * Two processes. Each sends to the other one and checks what it receives:
- *   stream  byte streams, cut differently by sender and receiver
  *   am      active messages by rendezvous, into untouched memory
  *   close   all kinds outstanding when the endpoint is closed by force: each
  *           request ends, and no buffer changes afterwards
- * stop: a third process repeatedly stops and continues either of them.
  *
  * UCX_NPRDMA_INJECT in the environment determines how many pages are
  * evicted.
@@ -96,64 +94,6 @@ static void barrier(void)
 static void connect_to_peer(void)
 {
     self.ep = new_ep_to(self.worker, self.peer, &self.error);
-}
-
-
-/* ---- streams ---- */
-
-static void stream(unsigned rounds)
-{
-    ucs_status_ptr_t requests[NUM_FLIGHT] = {};
-    char *buffers[NUM_FLIGHT];
-    size_t sizes[NUM_FLIGHT];
-    ucp_request_param_t wait_all = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_STREAM_RECV_FLAG_WAITALL
-    };
-    uint64_t sent = 0, got = 0, total = (uint64_t)rounds * MAX_SIZE;
-    ucs_status_ptr_t receive = NULL;
-    size_t length, receiving = 0;
-    char *target = NULL;
-    unsigned i;
-
-    for (i = 0; i < NUM_FLIGHT; ++i) {
-        buffers[i] = new_memory(MAX_SIZE);
-        sizes[i]   = 0;
-    }
-
-    /* The two sides use different sizes with the same total */
-    for (i = 0; (sent < total) || (got < total); i = (i + 1) % NUM_FLIGHT) {
-        ucp_worker_progress(self.worker);
-        if ((sent < total) && is_done(requests[i])) {
-            CHECK_OK(wait_for(self.worker, requests[i]));
-            sizes[i] = random_size();
-            sizes[i] = (sizes[i] > total - sent) ? total - sent : sizes[i];
-            fill(buffers[i], sizes[i], sent);
-            requests[i] = ucp_stream_send_nbx(self.ep, buffers[i], sizes[i],
-                                              &none);
-            sent       += sizes[i];
-        }
-
-        if ((target != NULL) && is_done(receive)) {
-            CHECK_OK(wait_for(self.worker, receive));
-            expect(target, receiving, got);
-            munmap(target, receiving);
-            got   += receiving;
-            target = NULL;
-        }
-        if ((target == NULL) && (got < total)) {
-            receiving = random_size();
-            receiving = (receiving > total - got) ? total - got : receiving;
-            target    = new_memory(receiving);
-            receive   = ucp_stream_recv_nbx(self.ep, target, receiving, &length,
-                                            &wait_all);
-        }
-    }
-
-    for (i = 0; i < NUM_FLIGHT; ++i) {
-        CHECK_OK(wait_for(self.worker, requests[i]));
-        munmap(buffers[i], MAX_SIZE);
-    }
 }
 
 
@@ -379,12 +319,10 @@ static void run(const char *mode, unsigned rounds)
     connect_to_peer();
     barrier();
 
-    if (!strcmp(mode, "stream")) {
-        stream(rounds);
-    } else if (!strcmp(mode, "am")) {
-        active_messages(rounds);
-    } else {
+    if (is_close) {
         close_by_force(rounds);
+    } else {
+        active_messages(rounds);
     }
 
     barrier();
@@ -399,48 +337,14 @@ static void run(const char *mode, unsigned rounds)
     close_ucp(self.context, self.worker);
 }
 
-static void disturb(const pid_t *pids, int stop)
-{
-    struct timespec pause = {};
-    unsigned seed = 1;
-    int alive = 2, status, victim, failed = 0;
-    pid_t pid;
-
-    while (alive > 0) {
-        victim        = rand_r(&seed) % 2;
-        pause.tv_nsec = 1000000 * (1 + rand_r(&seed) % 10);
-        if (stop && (alive == 2)) {
-            kill(pids[victim], SIGSTOP);
-            nanosleep(&pause, NULL);
-            kill(pids[victim], SIGCONT);
-        }
-        pause.tv_nsec = 1000000 * (1 + rand_r(&seed) % 5);
-        nanosleep(&pause, NULL);
-        while ((pid = waitpid(-1, &status, WNOHANG)) > 0) {
-            --alive;
-            if (status != 0) {
-                failed = 1;
-                kill(pids[pid == pids[0]], SIGKILL);
-            }
-        }
-    }
-    exit(failed);
-}
-
 int main(int argc, char **argv)
 {
     int socks[2], i;
-    pid_t pids[2];
 
-    if (argc < 3) {
-        fprintf(stderr, "usage: ucp_stress stream|am|close ROUNDS [stop]\n");
-        return 2;
-    }
-
+    CHECK(argc == 3, "usage: ucp_stress am|close ROUNDS");
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, socks) == 0, "socketpair: %m");
     for (i = 0; i < 2; ++i) {
-        pids[i] = start_child();
-        if (pids[i] == 0) {
+        if (start_child() == 0) {
             self.number = i;
             self.sock   = socks[i];
             self.seed   = i + 1;
@@ -452,5 +356,8 @@ int main(int argc, char **argv)
 
     close(socks[0]);
     close(socks[1]);
-    disturb(pids, argc > 3);
+    for (i = 0; i < 2; ++i) {
+        expect_end(-1, 0);
+    }
+    return 0;
 }
