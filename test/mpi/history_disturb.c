@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -20,7 +21,16 @@
 #  define MADV_PAGEOUT  21
 #endif
 
+#ifndef MADV_COLLAPSE
+#  define MADV_COLLAPSE 25
+#endif
+
 #define PAGE  4096u
+#define HUGE  (2ul << 20)
+
+/* From linux/mempolicy.h, which not every system has */
+#define MPOL_BIND_     2
+#define MPOL_MF_MOVE_  2
 
 static struct {
     struct {
@@ -32,8 +42,7 @@ static struct {
     uint64_t      state;
     pthread_t     thread;
     atomic_int    stop;
-    unsigned long num_forks;
-    unsigned long num_pageouts;
+    unsigned long counts[HISTORY_NUM_DISTURBANCES];
 } disturb;
 
 static void history_sleep(unsigned us)
@@ -78,7 +87,7 @@ static void history_fork(void)
         _exit(0);
     }
     waitpid(pid, NULL, 0);
-    ++disturb.num_forks;
+    ++disturb.counts[0];
 }
 
 static void history_pageout(void)
@@ -89,20 +98,65 @@ static void history_pageout(void)
     /* Without swap this has no effect */
     madvise(pages, length, history_random(&disturb.state, 4) == 0 ? MADV_COLD :
                            MADV_PAGEOUT);
-    ++disturb.num_pageouts;
+    ++disturb.counts[1];
 }
+
+/* What the system refuses has no effect. On machines with one node only
+ * compaction moves pages. */
+static void history_move(void)
+{
+    unsigned long nodes = 1;
+    int status, to      = 0;
+    size_t length;
+    char *pages = history_pages(&length);
+    FILE *file;
+
+    syscall(SYS_mbind, pages, length, MPOL_BIND_, &nodes, 64ul,
+            (unsigned)MPOL_MF_MOVE_);
+    syscall(SYS_move_pages, 0, 1ul, &pages, &to, &status, MPOL_MF_MOVE_);
+    ++disturb.counts[2];
+    file = (history_random(&disturb.state, 8) == 0) ?
+           fopen("/proc/sys/vm/compact_memory", "w") : NULL;
+    if (file != NULL) {
+        fputs("1", file);
+        fclose(file);
+    }
+}
+
+/* The memory of a window is part of one huge page, or of small ones */
+static void history_huge(void)
+{
+    size_t length;
+    uintptr_t pages = (uintptr_t)history_pages(&length);
+    void *huge      = (void*)(pages & ~(HUGE - 1));
+
+    if (history_random(&disturb.state, 2) == 0) {
+        madvise((void*)pages, length, MADV_NOHUGEPAGE);
+        return;
+    }
+    madvise(huge, HUGE, MADV_HUGEPAGE);
+    disturb.counts[3] += (madvise(huge, HUGE, MADV_COLLAPSE) == 0);
+}
+
+static const struct {
+    unsigned kind;
+    void     (*run)(void);
+} history_kinds[HISTORY_NUM_DISTURBANCES] = {
+    {HISTORY_FORK, history_fork}, {HISTORY_PAGEOUT, history_pageout},
+    {HISTORY_MOVE, history_move}, {HISTORY_HUGE, history_huge}
+};
 
 static void *history_disturb_thread(void *arg)
 {
+    unsigned i;
+
     while (!atomic_load(&disturb.stop)) {
         history_sleep(history_random(&disturb.state, 4000));
-        if ((disturb.kinds & HISTORY_FORK) &&
-            ((disturb.kinds == HISTORY_FORK) ||
-             (history_random(&disturb.state, 2) == 0))) {
-            history_fork();
-        } else if ((disturb.kinds & HISTORY_PAGEOUT) &&
-                   (disturb.num_ranges > 0)) {
-            history_pageout();
+        do {
+            i = history_random(&disturb.state, HISTORY_NUM_DISTURBANCES);
+        } while (!(disturb.kinds & history_kinds[i].kind));
+        if ((disturb.num_ranges > 0) || (i == 0)) {
+            history_kinds[i].run();
         }
     }
     return arg;
@@ -128,12 +182,11 @@ void history_disturb_start(unsigned kinds, uint64_t seed)
     }
 }
 
-unsigned long history_disturb_stop(unsigned long *num_pageouts)
+const unsigned long *history_disturb_stop(void)
 {
     if (disturb.kinds != 0) {
         atomic_store(&disturb.stop, 1);
         pthread_join(disturb.thread, NULL);
     }
-    *num_pageouts = disturb.num_pageouts;
-    return disturb.num_forks;
+    return disturb.counts;
 }

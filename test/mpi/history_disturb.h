@@ -12,8 +12,12 @@
  */
 typedef enum history_disturbance {
     HISTORY_FORK    = 1, /* Children; some write to their copies */
-    HISTORY_PAGEOUT = 2  /* Swap pages out, or mark them cold */
+    HISTORY_PAGEOUT = 2, /* Swap pages out, or mark them cold */
+    HISTORY_MOVE    = 4, /* Memory policies, migration, compaction */
+    HISTORY_HUGE    = 8  /* Huge pages are formed, split and forbidden */
 } history_disturbance_t;
+
+#define HISTORY_NUM_DISTURBANCES  4u
 
 #define HISTORY_DISTURB_RANGES  80u
 
@@ -36,10 +40,8 @@ void history_disturb_add(void *address, size_t length);
 /**
  * Stop the thread.
  *
- * @param [out] num_pageouts  Number of page-outs.
- *
- * @return Number of forks.
+ * @return How often it did each of the disturbances.
  */
-unsigned long history_disturb_stop(unsigned long *num_pageouts);
+const unsigned long *history_disturb_stop(void);
 
 #endif

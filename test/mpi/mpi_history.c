@@ -15,9 +15,9 @@
  * -t SECONDS of phases (default 10)
  * -p PHASE   the first one (default 0): to repeat a failure; with -n 1, alone
  * -n NUMBER  of phases, instead of seconds
- * -d LIST    of fork, pageout, remap (memory of windows is replaced between
- *            phases; MPI does not promise that this works, and with pinned
- *            memory it does not)
+ * -d LIST    of fork, pageout, move, huge, remap (memory of windows is replaced
+ *            between phases; MPI does not promise that this works, and with
+ *            pinned memory it does not)
  * -a         windows of MPI_Win_allocate (default: MPI_Win_create)
  * -k         keep going after a failure
  * -x         control: change one value in each phase; the check must find
@@ -41,7 +41,9 @@
 /* A phase that takes longer is considered hung */
 #define PHASE_SECONDS  150u
 
-#define REMAP          4u /* In addition to history_disturbance_t */
+#define REMAP          16u /* In addition to history_disturbance_t */
+
+#define HUGE           (2ul << 20)
 
 static struct {
     uint64_t seed;
@@ -63,19 +65,17 @@ static uint64_t       num_found; /* Changed values that were found exactly */
 
 static unsigned parse_disturbances(char *list)
 {
+    static const char *const names[] = {"fork", "pageout", "move", "huge",
+                                        "remap"};
     unsigned kinds = 0;
+    unsigned i;
     char *name;
 
     for (name = strtok(list, ","); name != NULL; name = strtok(NULL, ",")) {
-        if (!strcmp(name, "fork")) {
-            kinds |= HISTORY_FORK;
-        } else if (!strcmp(name, "pageout")) {
-            kinds |= HISTORY_PAGEOUT;
-        } else if (!strcmp(name, "remap")) {
-            kinds |= REMAP;
-        } else {
-            CHECK(0, "-d '%s' is none of fork, pageout, remap", name);
+        for (i = 0; strcmp(name, names[i]) != 0;) {
+            CHECK(++i < 5, "-d '%s' is no disturbance", name);
         }
+        kinds |= 1u << i;
     }
     return kinds;
 }
@@ -147,9 +147,11 @@ static void open_window(void)
         MPI_Win_allocate(HISTORY_WINDOW, 1, MPI_INFO_NULL, MPI_COMM_WORLD,
                          &run.base, &run.win);
     } else {
-        run.base = mmap(NULL, HISTORY_WINDOW, PROT_READ | PROT_WRITE,
+        /* Huge pages can replace all pages around it */
+        run.base = mmap(NULL, 2 * HUGE, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         CHECK(run.base != MAP_FAILED, "no memory: %m");
+        run.base += -(uintptr_t)run.base % HUGE;
         history_disturb_add(run.base, HISTORY_WINDOW);
         MPI_Win_create(run.base, HISTORY_WINDOW, 1, MPI_INFO_NULL,
                        MPI_COMM_WORLD, &run.win);
@@ -332,18 +334,18 @@ static uint32_t run_phases(uint64_t *num_bad)
 
 static void report(uint32_t num_phases, uint64_t num_bad)
 {
-    uint64_t sums[4] = {run.num_calls, 0, 0, run.num_fetched};
-    unsigned long num_pageouts;
+    const unsigned long *counts = history_disturb_stop();
+    uint64_t sums[]             = {run.num_calls, run.num_fetched, counts[0],
+                                   counts[1], counts[2], counts[3]};
 
-    sums[1] = history_disturb_stop(&num_pageouts);
-    sums[2] = num_pageouts;
-    MPI_Allreduce(MPI_IN_PLACE, sums, 4, MPI_UINT64_T, MPI_SUM,
+    MPI_Allreduce(MPI_IN_PLACE, sums, 6, MPI_UINT64_T, MPI_SUM,
                   MPI_COMM_WORLD);
     if (mpi_test_rank == 0) {
         printf("history: seed %" PRIu64 ", %u phases, %" PRIu64 " bad, %"
                PRIu64 " operations, %" PRIu64 " elements fetched, %" PRIu64
-               " forks, %" PRIu64 " pageouts\n", options.seed, num_phases,
-               num_bad, sums[0], sums[3], sums[1], sums[2]);
+               " forks, %" PRIu64 " pageouts, %" PRIu64 " moves, %" PRIu64
+               " huge pages\n", options.seed, num_phases, num_bad, sums[0],
+               sums[1], sums[2], sums[3], sums[4], sums[5]);
     }
 }
 

@@ -3,8 +3,7 @@
 /*
  * Point to point: messages of random length between all pairs of ranks, each
  * rank and itself included. Several are outstanding, and they are received in
- * another order than sent, with wildcards, probes, synchronous sends and
- * derived types.
+ * another order than sent, with wildcards, probes and synchronous sends.
  */
 
 #include "mpi_test.h"
@@ -116,31 +115,6 @@ static uint64_t probed_ring(int round)
     return mpi_test_size > 1 ? length : 0;
 }
 
-/* A column of a matrix, which is packed and unpacked on the way */
-static uint64_t strided(int round)
-{
-    enum { ROWS = 3000, COLUMNS = 7 };
-    static int matrix[ROWS][COLUMNS], column[ROWS];
-    int right = (mpi_test_rank + 1) % mpi_test_size;
-    int left  = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
-    MPI_Datatype type;
-    int i;
-
-    for (i = 0; i < ROWS; ++i) {
-        matrix[i][round % COLUMNS] = mpi_test_rank * ROWS + i + round;
-    }
-    MPI_Type_vector(ROWS, 1, COLUMNS, MPI_INT, &type);
-    MPI_Type_commit(&type);
-    MPI_Sendrecv(&matrix[0][round % COLUMNS], 1, type, right, 5, column, ROWS,
-                 MPI_INT, left, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    for (i = 0; i < ROWS; ++i) {
-        CHECK(column[i] == left * ROWS + i + round, "row %d is %d", i,
-              column[i]);
-    }
-    MPI_Type_free(&type);
-    return mpi_test_size > 1 ? sizeof(column) : 0;
-}
-
 /* No rank receives from rank 0's flooders until all have sent everything. Eager
  * messages must neither get lost nor block the messages of the barrier. */
 static uint64_t flood(int round)
@@ -184,7 +158,6 @@ int main(int argc, char **argv)
     for (round = 0; round < rounds; ++round) {
         bytes += all_pairs(round);
         bytes += probed_ring(round);
-        bytes += strided(round);
         if (round < 2) {
             bytes += flood(round);
         }

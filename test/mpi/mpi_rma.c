@@ -2,10 +2,9 @@
 
 /*
  * One-sided communication: Put, Get, Accumulate, Get_accumulate, Fetch_and_op
- * and Compare_and_swap under fences, PSCW, locks and lock_all with flush, and a
- * target that computes without calling MPI while it is accessed. Each round
- * makes windows and frees them, which must leave no file descriptor and no
- * locked memory.
+ * and Compare_and_swap under fences and lock_all with flush, and a target that
+ * computes without calling MPI while it is accessed. Each round makes windows
+ * and frees them, which must leave no file descriptor and no locked memory.
  *
  * mpi_rma [ROUNDS [ATOMICS]]: ATOMICS is how often each rank increments the
  * counters in a round, for machines where that takes long.
@@ -62,39 +61,6 @@ static uint64_t put_get_fence(int round)
     free(in);
     free(out);
     return 2 * (uint64_t)(mpi_test_size - 1) * length;
-}
-
-/* Post-start-complete-wait with the neighbours only */
-static uint64_t put_pscw(int round)
-{
-    int right     = (mpi_test_rank + 1) % mpi_test_size;
-    int left      = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
-    size_t length = 1 + (round * 5003) % 30000;
-    char *base    = malloc(length);
-    char *out     = malloc(length);
-    MPI_Group world, to, from;
-    MPI_Win win;
-
-    mpi_test_fill(out, length, mpi_test_rank + 3);
-    MPI_Win_create(base, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
-    MPI_Comm_group(MPI_COMM_WORLD, &world);
-    MPI_Group_incl(world, 1, &right, &to);
-    MPI_Group_incl(world, 1, &left, &from);
-
-    MPI_Win_post(from, 0, win);
-    MPI_Win_start(to, 0, win);
-    MPI_Put(out, length, MPI_BYTE, right, 0, length, MPI_BYTE, win);
-    MPI_Win_complete(win);
-    MPI_Win_wait(win);
-    mpi_test_verify(base, length, left + 3, "PSCW block");
-
-    MPI_Group_free(&from);
-    MPI_Group_free(&to);
-    MPI_Group_free(&world);
-    MPI_Win_free(&win);
-    free(out);
-    free(base);
-    return mpi_test_size > 1 ? length : 0;
 }
 
 /* Counters on rank 0 that all ranks increment at the same time. Fetching
@@ -154,71 +120,6 @@ static uint64_t atomics(int round, int ops)
     MPI_Win_free(&win);
     free(seen);
     return mpi_test_rank == 0 ? 0 : ops * 4 * sizeof(int64_t);
-}
-
-/* A read-modify-write that is correct only if exclusive locks exclude each
- * other */
-static uint64_t exclusive_lock(int round)
-{
-    enum { TIMES = 30, WORDS = 300 };
-    int data[WORDS], *base;
-    MPI_Win win;
-    int i, k;
-
-    MPI_Win_allocate(sizeof(data), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
-                     &base, &win);
-    memset(base, 0, sizeof(data));
-    MPI_Barrier(MPI_COMM_WORLD);
-    for (i = 0; i < TIMES; ++i) {
-        MPI_Win_lock(MPI_LOCK_EXCLUSIVE, 0, 0, win);
-        MPI_Get(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
-        MPI_Win_flush(0, win);
-        for (k = 0; k < WORDS; ++k) {
-            CHECK(data[k] == data[0], "word %d is %d, word 0 %d", k, data[k],
-                  data[0]);
-        }
-        for (k = 0; k < WORDS; ++k) {
-            ++data[k];
-        }
-        MPI_Put(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
-        MPI_Win_unlock(0, win);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
-    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, win);
-    MPI_Get(data, WORDS, MPI_INT, 0, 0, WORDS, MPI_INT, win);
-    MPI_Win_unlock(0, win);
-    CHECK(data[WORDS - 1] == TIMES * mpi_test_size, "round %d: count is %d",
-          round, data[WORDS - 1]);
-    MPI_Win_free(&win);
-    return mpi_test_rank == 0 ? 0 : 2 * TIMES * sizeof(data);
-}
-
-/* Accumulate vectors of several ranks to the same words */
-static uint64_t accumulate_vector(int round)
-{
-    enum { WORDS = 2000 };
-    int *base, out[WORDS];
-    MPI_Win win;
-    int i, r;
-
-    MPI_Win_allocate(sizeof(out), sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
-                     &base, &win);
-    memset(base, 0, sizeof(out));
-    for (i = 0; i < WORDS; ++i) {
-        out[i] = i * (mpi_test_rank + 1) + round;
-    }
-    MPI_Win_fence(0, win);
-    for (r = 0; r < mpi_test_size; ++r) {
-        MPI_Accumulate(out, WORDS, MPI_INT, r, 0, WORDS, MPI_INT, MPI_SUM, win);
-    }
-    MPI_Win_fence(0, win);
-    for (i = 0; i < WORDS; ++i) {
-        CHECK(base[i] == i * (mpi_test_size * (mpi_test_size + 1) / 2) +
-                                 mpi_test_size * round,
-              "accumulated word %d is %d", i, base[i]);
-    }
-    MPI_Win_free(&win);
-    return (uint64_t)(mpi_test_size - 1) * sizeof(out);
 }
 
 static int64_t word(int from, int step, int index)
@@ -393,9 +294,6 @@ int main(int argc, char **argv)
             files = count_files();
         }
         bytes += put_get_fence(round);
-        bytes += put_pscw(round);
-        bytes += accumulate_vector(round);
-        bytes += exclusive_lock(round);
         bytes += atomics(round, ops);
         bytes += computing_target(round);
         bytes += replace_chain(round);
