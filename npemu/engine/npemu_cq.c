@@ -193,7 +193,7 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
     qp = atomic_load_explicit(&cq->proc->qps[npemu_qpn_index(cqe->qpn)],
                               memory_order_acquire);
     if (npemu_unlikely(qp == NULL)) {
-        return 0; /* written by a process that was cut off meanwhile */
+        return 0;
     }
     if (kind == NPEMU_CQE_SEND) {
         wc->wr_id = cqe->wr_id;

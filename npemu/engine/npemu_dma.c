@@ -258,23 +258,6 @@ static void npemu_dma_move(const struct iovec *local,
     }
 }
 
-/* The same of a chunk, with memory in the arena of a peer. The chunk is what a
- * thread that is stopped keeps the peer waiting for, see npemu_cut.h. */
-static npemu_dma_status_t
-npemu_dma_move_chunk(npemu_peer_t *peer, const struct iovec *local,
-                     const struct iovec *remote, uint64_t length,
-                     int to_remote)
-{
-    if (npemu_unlikely(!npemu_epoch_begin_copy())) {
-        return NPEMU_DMA_CUT;
-    }
-
-    npemu_dma_move(local, remote, npemu_peer_shift(peer), length,
-                   to_remote);
-    npemu_epoch_end_copy();
-    return NPEMU_DMA_OK;
-}
-
 /* Which side caused EFAULT, or a short copy? Read one byte of each page of the
  * local side. */
 static npemu_dma_status_t npemu_dma_failed_side(const struct iovec *iov,
@@ -311,10 +294,6 @@ npemu_dma_chunk(npemu_peer_t *peer, const struct iovec *local,
                            to_remote);
     if (npemu_likely(ret == (ssize_t)length)) {
         return NPEMU_DMA_OK;
-    }
-
-    if ((ret < 0) && (errno == ECANCELED)) {
-        return NPEMU_DMA_CUT;
     }
 
     if ((ret >= 0) || (errno == EFAULT)) {
@@ -367,12 +346,14 @@ npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
 
         num_local  = npemu_dma_slice(&local_pos, length, local_iov);
         num_remote = npemu_dma_slice(&remote_pos, length, remote_iov);
-        status     = is_mapped ?
-                             npemu_dma_move_chunk(peer, local_iov, remote_iov,
-                                                  length, to_remote) :
-                             npemu_dma_chunk(peer, local_iov, num_local,
-                                             remote_iov, num_remote, length,
-                                             to_remote);
+        if (is_mapped) {
+            npemu_dma_move(local_iov, remote_iov, npemu_peer_shift(peer),
+                           length, to_remote);
+            continue;
+        }
+
+        status = npemu_dma_chunk(peer, local_iov, num_local, remote_iov,
+                                 num_remote, length, to_remote);
         if (npemu_unlikely(status != NPEMU_DMA_OK)) {
             return status;
         }

@@ -46,8 +46,7 @@ typedef enum {
     NPEMU_DMA_LOCAL,  /* the initiator's memory is not mapped */
     NPEMU_DMA_REMOTE, /* the target's memory is not mapped */
     NPEMU_DMA_GONE,   /* the target's process has ended */
-    NPEMU_DMA_DENIED, /* the kernel denies the access */
-    NPEMU_DMA_CUT     /* the target has cut us off: check it again */
+    NPEMU_DMA_DENIED  /* the kernel denies the access */
 } npemu_dma_status_t;
 
 /**

@@ -402,10 +402,6 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
                                              npemu_side_t *side, uint64_t done,
                                              int error)
 {
-    if (error == ECANCELED) {
-        return NPEMU_DMA_CUT;
-    }
-
     if ((error == ESRCH) || !npemu_peer_is_alive(xfer->peer)) {
         return NPEMU_DMA_GONE;
     }

@@ -72,8 +72,6 @@ static npemu_exec_t npemu_wr_dma_result(npemu_wr_t *wr,
         return npemu_wr_refused(wr, NPEMU_EV_QP_ACCESS_ERR, IBV_WC_REM_OP_ERR);
     case NPEMU_DMA_DENIED:
         return npemu_wr_done(wr, IBV_WC_REM_OP_ERR);
-    case NPEMU_DMA_CUT:
-        return NPEMU_EXEC_CUT;
     case NPEMU_DMA_GONE:
     default:
         return npemu_wr_done(wr, IBV_WC_RETRY_EXC_ERR);
@@ -683,21 +681,20 @@ static npemu_exec_t npemu_wr_try(npemu_wr_t *wr, unsigned *slot, uint32_t *gen)
 }
 
 /* Attach tables until none is missing. If one cannot be attached, the target
- * has failed. A request that was cut off checks the target again, whose QP has
- * failed in general. */
+ * has failed. */
 static __attribute__((noinline)) npemu_exec_t
-npemu_wr_try_again(npemu_wr_t *wr, npemu_exec_t ret, unsigned slot,
-                   uint32_t gen)
+npemu_wr_map(npemu_wr_t *wr, unsigned slot, uint32_t gen)
 {
+    npemu_exec_t ret;
+
     do {
-        if ((ret == NPEMU_EXEC_MAP) &&
-            (npemu_table_attach(wr->proc, slot, gen, wr->miss.index,
-                                wr->miss.gen) != 0)) {
+        if (npemu_table_attach(wr->proc, slot, gen, wr->miss.index,
+                               wr->miss.gen) != 0) {
             return npemu_wr_done(wr, npemu_wr_is_ud(wr) ? IBV_WC_SUCCESS :
                                                           IBV_WC_REM_OP_ERR);
         }
         ret = npemu_wr_try(wr, &slot, &gen);
-    } while ((ret == NPEMU_EXEC_MAP) || (ret == NPEMU_EXEC_CUT));
+    } while (ret == NPEMU_EXEC_MAP);
     return ret;
 }
 
@@ -716,8 +713,8 @@ npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     wr.local.length = 0;
 
     ret = npemu_wr_try(&wr, &slot, &gen);
-    if (npemu_unlikely((ret == NPEMU_EXEC_MAP) || (ret == NPEMU_EXEC_CUT))) {
-        ret = npemu_wr_try_again(&wr, ret, slot, gen);
+    if (npemu_unlikely(ret == NPEMU_EXEC_MAP)) {
+        ret = npemu_wr_map(&wr, slot, gen);
     }
 
     *status = wr.status;

@@ -14,10 +14,8 @@ typedef enum {
     NPEMU_EXEC_BUSY,   /* a stopped process holds a lock, nothing was done */
     NPEMU_EXEC_RETRY,  /* the target does not answer, nothing was done */
     NPEMU_EXEC_ATTACH, /* the target's process must be attached first */
-    NPEMU_EXEC_MAP,    /* a table of the target must be attached first: not
+    NPEMU_EXEC_MAP     /* a table of the target must be attached first: not
                         * returned by npemu_send_exec() */
-    NPEMU_EXEC_CUT     /* cut off by the target, begin again: not returned by
-                        * npemu_send_exec() */
 } npemu_exec_t;
 
 /**

@@ -72,7 +72,6 @@ void npemu_arena_cleanup(npemu_arena_t *arena)
 
     for (i = 0; i < NPEMU_ARENA_CLASSES; ++i) {
         free(arena->free[i].offsets);
-        free(arena->kept[i].offsets);
     }
     if (arena->in_use != 0) {
         npemu_debug("%lu bytes of objects were not destroyed",
@@ -138,53 +137,25 @@ static void npemu_arena_add(npemu_arena_blocks_t *blocks, uint64_t offset)
     blocks->offsets[blocks->count++] = offset;
 }
 
-/* Reads as zeros afterwards, as npemu_arena_alloc() promises for large ones */
-static void npemu_arena_trim(npemu_arena_t *arena, uint64_t offset,
-                             size_t block)
-{
-    if ((block >= NPEMU_ARENA_TRIM) &&
-        (npemu_madvise(npemu_arena_ptr(arena->shm, offset), block,
-                       MADV_REMOVE) < 0)) {
-        memset(npemu_arena_ptr(arena->shm, offset), 0, block);
-    }
-}
-
 void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size)
 {
     unsigned index = npemu_arena_class(size);
     size_t block   = (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT);
-    int is_held    = npemu_arena_is_held(arena);
 
     if (offset == 0) {
         return;
     }
 
-    if (!is_held) {
-        npemu_arena_trim(arena, offset, block);
+    /* Reads as zeros afterwards, as npemu_arena_alloc() promises for large
+     * ones */
+    if ((block >= NPEMU_ARENA_TRIM) &&
+        (npemu_madvise(npemu_arena_ptr(arena->shm, offset), block,
+                       MADV_REMOVE) < 0)) {
+        memset(npemu_arena_ptr(arena->shm, offset), 0, block);
     }
 
     npemu_spin_lock(&arena->lock);
     arena->in_use -= block;
-    npemu_arena_add(is_held ? &arena->kept[index] : &arena->free[index],
-                    offset);
-    npemu_spin_unlock(&arena->lock);
-}
-
-void npemu_arena_release(npemu_arena_t *arena, uint32_t cuts)
-{
-    npemu_arena_blocks_t *kept;
-    unsigned index;
-
-    npemu_spin_lock(&arena->lock);
-    for (index = 0; index < NPEMU_ARENA_CLASSES; ++index) {
-        kept = &arena->kept[index];
-        while (kept->count > 0) {
-            --kept->count;
-            npemu_arena_trim(arena, kept->offsets[kept->count],
-                             (size_t)1 << (index + NPEMU_ARENA_MIN_SHIFT));
-            npemu_arena_add(&arena->free[index], kept->offsets[kept->count]);
-        }
-    }
-    atomic_store(&arena->cuts_over, cuts);
+    npemu_arena_add(&arena->free[index], offset);
     npemu_spin_unlock(&arena->lock);
 }

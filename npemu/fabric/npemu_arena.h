@@ -27,13 +27,6 @@ typedef struct {
     uint64_t          brk;     /* first byte never allocated */
     uint64_t          in_use;  /* bytes, for leak checks */
     npemu_arena_blocks_t free[NPEMU_ARENA_CLASSES];
-
-    /* Blocks of objects that were destroyed while a process that was cut off
-     * (npemu_cut.h) was in a request on this arena: it may write to them when
-     * it continues */
-    npemu_arena_blocks_t kept[NPEMU_ARENA_CLASSES];
-    _Atomic uint32_t  cuts;      /* processes that were cut off, ever */
-    _Atomic uint32_t  cuts_over; /* those of them that have left the arena */
 } npemu_arena_t;
 
 /**
@@ -55,18 +48,7 @@ void npemu_arena_cleanup(npemu_arena_t *arena);
  */
 uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size);
 
-/** Free what @ref npemu_arena_alloc returned; 0 is ignored. While @ref
- * npemu_arena_is_held the block is kept and not allocated again. */
+/** Free what @ref npemu_arena_alloc returned; 0 is ignored. */
 void npemu_arena_free(npemu_arena_t *arena, uint64_t offset, size_t size);
-
-/** 1 if a process that was cut off may still be in the arena, else 0. */
-static inline int npemu_arena_is_held(npemu_arena_t *arena)
-{
-    return atomic_load(&arena->cuts) != atomic_load(&arena->cuts_over);
-}
-
-/** All processes that were cut off when `cuts` was @a cuts have left the arena:
- * free the blocks that were kept. */
-void npemu_arena_release(npemu_arena_t *arena, uint32_t cuts);
 
 #endif

@@ -16,12 +16,8 @@
 #define NPEMU_QUIESCE_BRIEF_NS 100000000ull
 
 /* Longest time between two polls that counts: in a longer one this process did
- * not run. A job that is suspended and resumed must not cut off its own ranks,
- * which may resume one after the other. */
+ * not run, as in a job that is suspended and resumed. */
 #define NPEMU_EPOCH_POLL_NS 10000000ull
-
-/* Factor by which the wait for a thread is longer that is not stopped. */
-#define NPEMU_CUT_FORCE 10
 
 __thread npemu_epoch_tls_t npemu_epoch_tls;
 
@@ -48,7 +44,6 @@ static void npemu_epoch_thread_exit(void *arg)
 
 void npemu_epoch_init(npemu_proc_t *proc)
 {
-    proc->cut_limit_ns = npemu_cut_limit_ns();
     pthread_mutex_init(&proc->seq_lock, NULL);
     pthread_mutex_init(&proc->seq_alloc, NULL);
     memset(proc->seq_used, 0, sizeof(proc->seq_used));
@@ -80,17 +75,12 @@ void npemu_epoch_assign(npemu_proc_t *proc)
     tls->proc      = proc;
     tls->attach_id = proc->attach_id;
     tls->seq       = &proc->fabric->threads[proc->slot_index][i];
-    atomic_store(&tls->seq->copying, 0); /* its last user may have died */
-    if (!tls->shared) {
-        atomic_store(&tls->seq->tid, (int)syscall(SYS_gettid));
-    }
     pthread_setspecific(npemu_epoch_key, tls);
 }
 
 void npemu_epoch_shared_lock(npemu_proc_t *proc)
 {
     pthread_mutex_lock(&proc->seq_lock);
-    atomic_store(&npemu_epoch_tls.seq->tid, (int)syscall(SYS_gettid));
 }
 
 void npemu_epoch_shared_unlock(npemu_proc_t *proc)
@@ -128,7 +118,6 @@ typedef struct {
     uint64_t        seen;   /* time of the last poll, 0: there was none */
     uint64_t        waited; /* nanoseconds in all */
     int             warned;
-    int             is_held; /* a thread that was cut off is in the arena */
 } npemu_epoch_waiter_t;
 
 /* One line about a process that makes no progress. */
@@ -155,29 +144,11 @@ NPEMU_HOOK_INLINE void npemu_epoch_count_time(npemu_epoch_waiter_t *waiter)
                                                      NPEMU_EPOCH_POLL_NS;
 }
 
-/* Cut off a thread of another process if it is time. Returns 1 if it was. */
-NPEMU_HOOK_INLINE int npemu_epoch_cut(npemu_epoch_waiter_t *waiter,
-                                      unsigned index, npemu_thread_seq_t *rec)
-{
-    npemu_proc_t *proc = waiter->proc;
-
-    if ((index == proc->slot_index) ||
-        (waiter->scope == NPEMU_QUIESCE_NO_CUT) ||
-        (waiter->waited < proc->cut_limit_ns)) {
-        return 0;
-    }
-
-    return npemu_cut_off(proc, index, rec,
-                         waiter->waited / NPEMU_CUT_FORCE >=
-                         proc->cut_limit_ns);
-}
-
 /* Wait for one counter that was seen odd. Returns 0 if the time is up. Merged
  * into its callers: one of them runs in hooks and is not instrumented, and
  * ThreadSanitizer must see the atomics of the other one. */
 NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
                                        unsigned index, uint32_t gen,
-                                       npemu_thread_seq_t *rec,
                                        _Atomic uint64_t *counter, uint64_t odd)
 {
     const struct timespec pause = {.tv_nsec = 50000};
@@ -210,10 +181,6 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait(npemu_epoch_waiter_t *waiter,
         if ((waiter->scope == NPEMU_QUIESCE_BRIEF) &&
             (waiter->waited > NPEMU_QUIESCE_BRIEF_NS)) {
             return 0;
-        }
-        if (npemu_epoch_cut(waiter, index, rec)) {
-            waiter->is_held = 1;
-            return 1;
         }
         if (waiter->waited > NPEMU_QUIESCE_WARN_NS) {
             npemu_epoch_warn(waiter, slot);
@@ -257,19 +224,16 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait_slot(npemu_epoch_waiter_t *waiter,
             continue;
         }
 
-        if ((index != proc->slot_index) && npemu_cut_is_done(rec) &&
-            (waiter->scope != NPEMU_QUIESCE_NO_CUT)) {
-            waiter->is_held = 1;
-        } else if (!npemu_epoch_wait(waiter, index, gen, rec, counter, word)) {
+        if (!npemu_epoch_wait(waiter, index, gen, counter, word)) {
             return 0;
         }
     }
     return 1;
 }
 
-NPEMU_HOOK_INLINE int npemu_epoch_wait_all(npemu_proc_t *proc,
-                                           npemu_quiesce_t scope, int is_dma,
-                                           const npemu_thread_seq_t *skip)
+NPEMU_HOOK_INLINE void npemu_epoch_wait_all(npemu_proc_t *proc,
+                                            npemu_quiesce_t scope, int is_dma,
+                                            const npemu_thread_seq_t *skip)
 {
     npemu_epoch_waiter_t waiter = {.proc = proc, .scope = scope};
     unsigned i, first = 0, last = atomic_load(&proc->fabric->num_slots);
@@ -283,12 +247,11 @@ NPEMU_HOOK_INLINE int npemu_epoch_wait_all(npemu_proc_t *proc,
             break;
         }
     }
-    return waiter.is_held;
 }
 
-int npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
+void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope)
 {
-    return npemu_epoch_wait_all(proc, scope, 0, NULL);
+    npemu_epoch_wait_all(proc, scope, 0, NULL);
 }
 
 NPEMU_HOOK
@@ -303,46 +266,4 @@ void npemu_epoch_drain(npemu_proc_t *proc)
         skip = tls->seq;
     }
     npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1, skip);
-}
-
-/* Has a process a thread in a request on our memory that was cut off? */
-static int npemu_epoch_is_cut(npemu_proc_t *proc, unsigned index)
-{
-    uint64_t owner = npemu_epoch_owner(proc->slot_index, proc->gen);
-    npemu_slot_t *slot = &proc->fabric->slots[index];
-    unsigned t, nthreads = atomic_load(&slot->nthreads);
-    npemu_thread_seq_t *rec;
-    uint64_t seq;
-
-    for (t = 0; t < nthreads; ++t) {
-        rec = &proc->fabric->threads[index][t];
-        seq = atomic_load(&rec->seq);
-        if ((seq == npemu_epoch_even(seq) + owner) &&
-            (atomic_load(&rec->cut) == seq) &&
-            (npemu_slot_is_closing(slot, atomic_load(&slot->gen)) ||
-             !npemu_slot_is_gone(slot, atomic_load(&slot->gen)))) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-int npemu_epoch_is_held(npemu_proc_t *proc)
-{
-    unsigned i, num_slots = atomic_load(&proc->fabric->num_slots);
-    uint32_t cuts         = atomic_load(&proc->arena.cuts);
-
-    if (npemu_likely(!npemu_arena_is_held(&proc->arena))) {
-        return 0;
-    }
-
-    for (i = 0; i < num_slots; ++i) {
-        if (npemu_epoch_is_cut(proc, i)) {
-            return 1;
-        }
-    }
-
-    /* Threads that were cut off since the scan are not in `cuts` */
-    npemu_arena_release(&proc->arena, cuts);
-    return 0;
 }

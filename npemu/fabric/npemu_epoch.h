@@ -22,8 +22,9 @@
 #ifndef NPEMU_EPOCH_H
 #define NPEMU_EPOCH_H
 
-#include "fabric/npemu_cut.h"
 #include "fabric/npemu_proc.h"
+
+#include <sys/uio.h>
 
 /* The next odd value. */
 static inline uint64_t npemu_epoch_next(uint64_t word, uint64_t owner)
@@ -73,7 +74,6 @@ static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
         npemu_epoch_shared_lock(proc);
     }
 
-    npemu_guard_reset(tls->seq);
     seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
     /* A full barrier: the odd value, which names the target, is visible before
      * any record is read */
@@ -123,14 +123,22 @@ static inline void npemu_epoch_dma_exit(void)
 
 /**
  * Copy between this process and another one, or this one by system call, within
- * an epoch that names it: npemu_guard_copy() with the calling thread's guard.
+ * an epoch that names it. Returns as process_vm_readv().
  */
 static inline ssize_t
 npemu_epoch_copy(int pid, const struct iovec *local, unsigned num_local,
                  const struct iovec *remote, unsigned num_remote, int to_remote)
 {
-    return npemu_guard_copy(npemu_epoch_tls.seq, pid, local, num_local, remote,
-                            num_remote, to_remote);
+    _Atomic uint64_t *calls = &npemu_epoch_tls.seq->calls;
+
+    /* One writer */
+    atomic_store_explicit(calls,
+                          atomic_load_explicit(calls, memory_order_relaxed) + 1,
+                          memory_order_relaxed);
+    return to_remote ? process_vm_writev(pid, local, num_local, remote,
+                                         num_remote, 0) :
+                       process_vm_readv(pid, local, num_local, remote,
+                                        num_remote, 0);
 }
 
 /**
@@ -140,50 +148,25 @@ npemu_epoch_copy(int pid, const struct iovec *local, unsigned num_local,
  */
 uint64_t npemu_epoch_calls(npemu_proc_t *proc);
 
-/** npemu_guard_begin_copy() with the calling thread's guard, within an epoch
- * that names the other process. */
-static inline int npemu_epoch_begin_copy(void)
-{
-    return npemu_guard_begin_copy(npemu_epoch_tls.seq);
-}
-
-static inline void npemu_epoch_end_copy(void)
-{
-    npemu_guard_end_copy(npemu_epoch_tls.seq);
-}
-
 typedef enum {
     NPEMU_QUIESCE_ALL,    /* every process that is in our arena */
     NPEMU_QUIESCE_LOCAL,  /* threads of this process only */
-    NPEMU_QUIESCE_BRIEF,  /* as ALL, but not longer than 100 ms */
-    NPEMU_QUIESCE_NO_CUT  /* as ALL, and cuts no process off */
+    NPEMU_QUIESCE_BRIEF   /* as ALL, but not longer than 100 ms */
 } npemu_quiesce_t;
 
 /**
  * Wait until every thread of this process that is executing a work request now,
  * and every thread of another one that is doing so in our arena or memory, has
  * finished it. Threads of dead processes do not count. A process that makes no
- * progress is logged, and then cut off: see npemu_cut.h.
- *
- * @return 0; 1 if a process that was cut off, now or before, has not left the
- *         arena: it will not access memory of this application, but may write
- *         to records and queues in the arena.
+ * progress for a second, as one that is stopped, is logged and waited for.
  */
-int npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
+void npemu_epoch_quiesce(npemu_proc_t *proc, npemu_quiesce_t scope);
 
 /**
  * The same for threads that are between @ref npemu_epoch_dma_enter and
  * @ref npemu_epoch_dma_exit, but for the calling one.
  */
 void npemu_epoch_drain(npemu_proc_t *proc);
-
-/**
- * Is a process that was cut off still in the arena? When the last one has left,
- * frees the blocks of the arena that were kept.
- *
- * @return 1 or 0.
- */
-int npemu_epoch_is_held(npemu_proc_t *proc);
 
 /** Set up and tear down the module's part of the process. */
 void npemu_epoch_init(npemu_proc_t *proc);

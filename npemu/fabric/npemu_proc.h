@@ -78,7 +78,6 @@ typedef struct npemu_proc {
     npemu_link_t       srqs;
     struct npemu_qp *_Atomic qps[NPEMU_MAX_QPS];
     unsigned           qp_next;    /* where the search for a QPN starts */
-    uint8_t            qpn_kept[NPEMU_MAX_QPS]; /* while the arena is held */
     uint32_t           pd_next;
     uint8_t            channel_used[NPEMU_MAX_CHANNELS];
 
@@ -89,7 +88,6 @@ typedef struct npemu_proc {
     pthread_mutex_t    seq_alloc;  /* of seq_used */
     uint8_t            seq_used[NPEMU_MAX_THREADS];
     _Atomic int        unmapped_logged; /* a peer's arena cannot be mapped */
-    uint64_t           cut_limit_ns; /* npemu_cut_limit_ns() */
 
     npemu_link_spec_t  link;       /* NPEMU_LINK */
     _Atomic uint64_t   link_bytes; /* of the sample of npemu_port_account() */

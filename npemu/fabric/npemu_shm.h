@@ -111,15 +111,11 @@ typedef struct {
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_port_shm_t;
 
 /* Odd while the thread executes a work request, and while it accesses memory
- * that an IOMMU table covers; see npemu_epoch.h. The rest: see npemu_cut.h. */
+ * that an IOMMU table covers; see npemu_epoch.h. */
 typedef struct {
     _Atomic uint64_t seq;
     _Atomic uint64_t dma;
-    _Atomic uint64_t cut;    /* `seq` of the last request that was cut off */
     _Atomic uint64_t calls;  /* process_vm_readv() and _writev() so far */
-    _Atomic int32_t  tid;
-    _Atomic uint32_t copying; /* the CPU copies to or from a peer's arena */
-    struct iovec     remote[1 + NPEMU_MAX_SGE]; /* the first is the guard */
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_thread_seq_t;
 
 /* State of a fabric segment; see npemu_fabric.c. */

@@ -96,9 +96,8 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
  * Wait until no access to this process' tables, by any process of the fabric,
  * is under way that may have seen states of before the call: as an IOTLB flush
  * with drain does. Does not wait for an access of the calling thread itself,
- * nor for dead processes. A process that makes no progress is cut off after
- * NPEMU_CUT_OFF_MS: its access is refused when it continues. May be called in
- * hooks on memory functions: it allocates nothing and takes no lock.
+ * nor for dead processes. A process that makes no progress is logged. May be
+ * called in hooks on memory functions: it allocates nothing and takes no lock.
  *
  * @param [in] context  An open device of this process. Returns at once if the
  *                      parent of this process has opened it.

@@ -30,14 +30,14 @@ void npemu_qp_disconnect(npemu_qp_t *qp)
     qp->is_orphan  = 0;
 }
 
-void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope)
+void npemu_qp_clear(npemu_qp_t *qp)
 {
     npemu_spin_lock(&qp->sq_lock);
     npemu_wait_cancel(&qp->wait);
     npemu_sq_reset(qp);
     npemu_spin_unlock(&qp->sq_lock);
 
-    npemu_epoch_quiesce(qp->proc, scope);
+    npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_ALL);
     npemu_cq_clean(qp->recv_cq, qp->super.qp.qp_num);
     if (qp->send_cq != qp->recv_cq) {
         npemu_cq_clean(qp->send_cq, qp->super.qp.qp_num);
@@ -54,17 +54,13 @@ static int npemu_qp_index_alloc(npemu_proc_t *proc, npemu_qp_t *qp,
                                 unsigned *index_p)
 {
     unsigned i, index;
-    int held;
 
     pthread_mutex_lock(&proc->lock);
-    held = npemu_epoch_is_held(proc);
     for (i = 0; i < NPEMU_MAX_QPS; ++i) {
         index = (proc->qp_next + i) % NPEMU_MAX_QPS;
         /* QPN 0 and 1 are the management QPs */
         if ((atomic_load(&proc->qps[index]) == NULL) &&
-            !(proc->qpn_kept[index] && held) &&
             ((proc->slot_index > 0) || (index > 1))) {
-            proc->qpn_kept[index] = 0;
             atomic_store(&proc->qps[index], qp);
             proc->qp_next = index + 1;
             *index_p      = index;
@@ -322,7 +318,7 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
     npemu_spin_lock(&qp->sq_lock);
     atomic_store(&qp->shm->state, IBV_QPS_RESET);
     npemu_spin_unlock(&qp->sq_lock);
-    npemu_qp_clear(qp, NPEMU_QUIESCE_ALL);
+    npemu_qp_clear(qp);
     npemu_qp_disconnect(qp);
     pthread_mutex_unlock(&qp->control);
     npemu_async_forget_qp(ibqp);
@@ -330,7 +326,6 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
 
     pthread_mutex_lock(&proc->lock);
     atomic_store(&proc->qps[ibqp->handle], NULL);
-    proc->qpn_kept[ibqp->handle] = npemu_epoch_is_held(proc);
     pthread_mutex_unlock(&proc->lock);
 
     npemu_sq_cleanup(qp);

@@ -11,10 +11,8 @@
 /**
  * Discard requests and completions, on the way to RESET or destruction.
  * `control` is held; the state is no longer one that receives.
- *
- * @param [in] scope  Which threads must have left the queues.
  */
-void npemu_qp_clear(npemu_qp_t *qp, npemu_quiesce_t scope);
+void npemu_qp_clear(npemu_qp_t *qp);
 
 /** Disconnect from the target. */
 void npemu_qp_disconnect(npemu_qp_t *qp);

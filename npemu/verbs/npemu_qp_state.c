@@ -263,7 +263,7 @@ static void npemu_qp_to_reset(npemu_qp_t *qp)
     atomic_store(&qp->shm->state, IBV_QPS_RESET);
     npemu_spin_unlock(&qp->sq_lock);
     /* The queues are used again, so all threads must have left them */
-    npemu_qp_clear(qp, NPEMU_QUIESCE_NO_CUT);
+    npemu_qp_clear(qp);
     npemu_spin_lock(&qp->sq_lock); /* npemu_recover_orphan() */
     npemu_qp_disconnect(qp);
     npemu_spin_unlock(&qp->sq_lock);

@@ -70,35 +70,6 @@ void npt_qp_damage_receives(struct ibv_qp *qp)
     }
 }
 
-uint64_t npt_qp_receives(struct ibv_qp *qp)
-{
-    return npemu_qp(qp)->shm->rq;
-}
-
-void npt_begin_close(struct ibv_context *context)
-{
-    atomic_store(&npemu_context_proc(context)->slot->ready, 0);
-}
-
-void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen)
-{
-    npemu_peer_t *peer;
-    void *slot;
-
-    /* The npemu thread takes it away when the process is gone */
-    npemu_spin_lock(&npemu_qp(qp)->sq_lock);
-    peer = npemu_qp(qp)->peer;
-    *gen = peer->gen;
-    slot = &npemu_qp(qp)->proc->fabric->slots[peer->slot_index];
-    npemu_spin_unlock(&npemu_qp(qp)->sq_lock);
-    return slot;
-}
-
-int npt_slot_is_gone(void *slot, uint32_t gen)
-{
-    return npemu_slot_is_gone(slot, gen);
-}
-
 /* --- the link ------------------------------------------------------------- */
 
 int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,

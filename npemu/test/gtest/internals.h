@@ -46,18 +46,6 @@ void npt_set_arena(struct ibv_context *context, int id);
 /** All receives of a queue pair without SRQ become some that do not exist. */
 void npt_qp_damage_receives(struct ibv_qp *qp);
 
-/** Where the receive queue of a queue pair is: its offset in the arena. */
-uint64_t npt_qp_receives(struct ibv_qp *qp);
-
-/** The first thing a process does that closes its last context. */
-void npt_begin_close(struct ibv_context *context);
-
-/** The slot of the process of a peer, and its generation. */
-void *npt_peer_slot(struct ibv_qp *qp, uint32_t *gen);
-
-/** npemu_slot_is_gone() */
-int npt_slot_is_gone(void *slot, uint32_t gen);
-
 /** What npemu_link_spec_parse() says: 0 or EINVAL. @a item has 64 bytes. */
 int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
                    uint32_t *port, uint32_t *arb, char *item);

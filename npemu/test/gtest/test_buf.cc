@@ -448,10 +448,6 @@ TEST_F(test_buf_peer, forked_child_has_no_part_in_it)
 
 /* --- a peer that is stopped or killed while it copies ---------------------*/
 
-/* Before a process is cut off; and before one that may still write is */
-constexpr int LIMIT_MS = 800;
-constexpr int FORCE    = 10;
-
 /* Three copies, and the page that stops the first one */
 constexpr size_t LONG = 192 << 10, STOP = 32 << 10;
 
@@ -473,12 +469,6 @@ void trap(int, siginfo_t *info, void *)
 /* The peer writes to a buffer, and gets a signal in the midst of a copy. */
 class test_buf_held : public testing::Test {
 protected:
-    test_buf_held()
-    {
-        setenv("NPEMU_CUT_OFF_MS", std::to_string(LIMIT_MS).c_str(), 1);
-    }
-    ~test_buf_held() override { unsetenv("NPEMU_CUT_OFF_MS"); }
-
     void hold(int signal)
     {
         peer = std::make_unique<Child>([signal](Pipe &pipe) {
@@ -534,7 +524,7 @@ TEST_F(test_buf_held, stopped_peer_is_waited_for)
         return memory->data[LONG - 1];
     });
     EXPECT_EQ(std::future_status::timeout,
-              done.wait_for(std::chrono::milliseconds(3 * LIMIT_MS)));
+              done.wait_for(std::chrono::milliseconds(100)));
     ASSERT_EQ(0, kill(peer->pid(), SIGCONT));
     EXPECT_EQ(0x33, done.get());
     EXPECT_EQ(IBV_WC_SUCCESS, peer->pipe().recv<ibv_wc_status>());
@@ -543,40 +533,11 @@ TEST_F(test_buf_held, stopped_peer_is_waited_for)
     peer->join();
 }
 
-/* But not for ever, and an error says that it may write. What it writes to is
- * not used again until it has gone on. */
-TEST_F(test_buf_held, stopped_peer_is_cut_off_with_an_error)
-{
-    hold(SIGSTOP);
-    uint8_t *place   = memory->data;
-    auto start       = Clock::now();
-    std::string text = stderr_of([&] { memory->dereg(); });
-    double ms        = ms_since(start);
-
-    EXPECT_NE(std::string::npos, text.find("it may still write")) << text;
-    EXPECT_GE(ms, FORCE * LIMIT_MS / 2);
-    EXPECT_EQ(IBV_QPS_ERR, qp->state());
-    memory.reset();
-    {
-        Memory next(*device, true, LONG);
-        EXPECT_NE(place, next.data);
-        memset(next.data, 0x44, LONG);
-        ASSERT_EQ(0, kill(peer->pid(), SIGCONT));
-        EXPECT_NE(IBV_WC_SUCCESS, peer->pipe().recv<ibv_wc_status>());
-        EXPECT_EQ((ptrdiff_t)LONG,
-                  std::count(next.data, next.data + LONG, 0x44));
-    }
-    peer->pipe().signal();
-    peer->join();
-}
-
 /* A dead one writes nothing, and no one waits. */
 TEST_F(test_buf_held, killed_peer_is_not_waited_for)
 {
     hold(SIGKILL);
-    auto start = Clock::now();
     memory->dereg();
-    EXPECT_LT(ms_since(start), FORCE * LIMIT_MS / 2);
     memset(memory->data, 0x55, LONG);
     peer->kill();
     EXPECT_EQ((ptrdiff_t)LONG,

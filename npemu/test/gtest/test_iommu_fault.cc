@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <fstream>
+#include <future>
 #include <sstream>
 #include <thread>
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -435,6 +437,48 @@ TEST_F(test_iommu_fault_gate, drain_names_a_stopped_initiator_and_waits)
     close(fds[0]);
     close(saved);
     ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+}
+
+/* A process that is not in our memory is not waited for. */
+TEST(test_iommu_fault_stopped, stranger_delays_nothing)
+{
+    Child job([](Pipe &pipe) {
+        Servant servant(SIZE);
+        Device device;
+        Shared memory(SIZE);
+        Region region(device, memory.data, SIZE);
+        auto *header = region.iommu.header;
+
+        region.set_all();
+        servant.connect(device);
+        npemu_gate_arm(header, NPEMU_GATE_CHUNK_CHECKED, NPEMU_GATE_ANY_PAGE);
+        servant.place({IBV_WR_RDMA_WRITE, region.remote(region.w, 0), 0, SIZE,
+                       0, 0});
+        ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED,
+                                     WAIT_MS));
+        ASSERT_EQ(0, kill(servant.pid(), SIGSTOP));
+        siginfo_t info;
+        ASSERT_EQ(0, waitid(P_PID, servant.pid(), &info, WSTOPPED | WNOWAIT));
+        pipe.signal();
+        EXPECT_TRUE(pipe.await());
+        ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
+        npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
+        EXPECT_EQ(IBV_WC_SUCCESS, servant.result());
+        servant.dismiss();
+    });
+    Device device;
+    ASSERT_TRUE(device.ok());
+
+    ASSERT_TRUE(job.pipe().await());
+    auto done = std::async(std::launch::async, [&] {
+        npemu_iommu_drain(device.context);
+        Buffer plain(device, PAGE);
+        Pair pair(device);
+    });
+    EXPECT_EQ(std::future_status::ready,
+              done.wait_for(std::chrono::milliseconds(WAIT_MS / 2)));
+    job.pipe().signal();
+    job.join();
 }
 
 /* --- the random plan -------------------------------------------------------*/

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* npemu_cut.h calls process_vm_readv() */
+/* npemu_epoch.h calls process_vm_readv() */
 #define _GNU_SOURCE
 
 /* UCX's internal headers need this one */
