@@ -131,11 +131,8 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->memory_events         = monitor.events;
     stats->kernel_events         = monitor.kernel_events;
     stats->kernel_pages          = monitor.kernel_invalidated;
-    stats->lazy_bytes            = monitor.lazy.bytes;
-    stats->lazy_kept             = monitor.lazy.kept;
     stats->lazy_reused           = monitor.lazy.reused;
     stats->lazy_dropped          = monitor.lazy.dropped;
-    stats->lazy_tainted          = monitor.lazy.tainted;
 }
 
 static uint32_t uct_nprdma_mem_access(uint64_t flags)

@@ -96,11 +96,8 @@ typedef struct uct_nprdma_stats {
     _macro(memory_events)         \
     _macro(kernel_events)         \
     _macro(kernel_pages)          \
-    _macro(lazy_bytes)            \
-    _macro(lazy_kept)             \
     _macro(lazy_reused)           \
     _macro(lazy_dropped)          \
-    _macro(lazy_tainted)          \
     _macro(served_stores)         \
     _macro(served_fetches)        \
     _macro(served_atomics)        \
@@ -108,7 +105,6 @@ typedef struct uct_nprdma_stats {
     _macro(served_errors)         \
     _macro(prefetch_jobs)         \
     _macro(prefetch_dropped)      \
-    _macro(prefetch_bytes)        \
     _macro(prefetch_waiting)      \
     _macro(pagein_jobs)           \
     _macro(pagein_slow)           \

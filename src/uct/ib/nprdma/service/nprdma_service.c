@@ -248,7 +248,6 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     stats->served_errors    = service->stats.errors;
     stats->prefetch_jobs    = populator.jobs;
     stats->prefetch_dropped = populator.dropped;
-    stats->prefetch_bytes   = populator.bytes;
     stats->prefetch_waiting = populator.waiting;
     uct_nprdma_svc_parking_query(service->parking, stats);
 }
