@@ -7,6 +7,25 @@
 
 /* Flush and fence: both wait for all earlier operations (ARCHITECTURE 3) */
 
+typedef struct uct_nprdma_rma_flush uct_nprdma_rma_flush_t;
+
+/* Everything that was posted before a flush is done. The status may be the
+ * first error of a request without a completion, or the reason why the
+ * connection failed. */
+typedef void (*uct_nprdma_rma_flush_func_t)(uct_nprdma_rma_iface_t *iface,
+                                            uct_nprdma_rma_ep_t *ep,
+                                            uct_nprdma_rma_flush_t *flush,
+                                            ucs_status_t status);
+
+/* A flush in progress; embedded in the caller's object. The caller sets func */
+struct uct_nprdma_rma_flush {
+    ucs_queue_elem_t            queue;
+    uct_nprdma_rma_flush_func_t func;
+    uint32_t                    sn;   /* Last request that it waits for */
+    uint64_t                    op;   /* Last operation that it waits for */
+};
+
+
 int uct_nprdma_rma_is_idle(const uct_nprdma_rma_ep_t *ep);
 
 /* Whether operations are not verified or not sent. Then even requests to the

@@ -11,8 +11,9 @@
 
 #include <ucs/time/time_def.h>
 
-struct uct_nprdma_rma;
-struct uct_nprdma_rma_res;
+typedef struct uct_nprdma_rma      uct_nprdma_rma_t;
+typedef struct uct_nprdma_rma_res  uct_nprdma_rma_res_t;
+typedef struct uct_nprdma_rma_wait uct_nprdma_rma_wait_t;
 
 /* The part of an interface and of an endpoint that initiates put, get and
  * atomics */
