@@ -4,6 +4,7 @@
 #define UCT_NPRDMA_BOUNCE_H_
 
 #include "nprdma_conn_types.h"
+#include "nprdma_credits.h"
 
 #include <ucs/sys/compiler_def.h>
 #include <ucs/sys/math.h>
@@ -72,15 +73,15 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool);
 void uct_nprdma_bounce_cleanup(uct_nprdma_bounce_t *pool);
 
 
-/* Whether a user that holds some slots may have one more: less than two thirds
- * of the slots that no other user holds. So some are left for the next user,
- * even if one never returns its own. */
+/* Whether a user that holds some slots may have one more; the pool can still
+ * grow */
 static inline int
 uct_nprdma_bounce_has_share(const uct_nprdma_bounce_t *pool, unsigned held,
                             unsigned reserve)
 {
-    return held + (2 * reserve) <
-           2 * (pool->num_free + pool->max_slots - pool->num_slots);
+    return uct_nprdma_credits_has_share(held, pool->num_free +
+                                              pool->max_slots -
+                                              pool->num_slots, reserve);
 }
 
 

@@ -48,9 +48,9 @@ uct_nprdma_op_slices_init(uct_nprdma_mem_md_t *md, uct_nprdma_op_iface_t *ops,
     }
 
     ucs_queue_head_init(&slices->free);
-    slices->num_free  = slices->pool.num_slots;
-    slices->num_large = 0;
-    for (slice = first; slice < (first + slices->num_free); ++slice) {
+    uct_nprdma_credits_init(&slices->credits, slices->pool.num_slots,
+                            UCT_NPRDMA_OP_SMALL_SLICES);
+    for (slice = first; slice < (first + slices->pool.num_slots); ++slice) {
         slice->kind = kind;
         slice->slot = uct_nprdma_bounce_get(&slices->pool);
         ucs_queue_push(&slices->free, &slice->queue);
@@ -115,8 +115,8 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
         return status;
     }
 
-    ops->num_free_ops  = UCT_NPRDMA_MAX_OPS;
-    ops->num_large_ops = 0;
+    uct_nprdma_credits_init(&ops->credits, UCT_NPRDMA_MAX_OPS,
+                            UCT_NPRDMA_OP_SMALL_OPS);
     ucs_list_head_init(&ops->free_ops);
     for (i = 0; i < UCT_NPRDMA_MAX_OPS; ++i) {
         ucs_list_head_init(&ops->all[i].slices);
@@ -297,16 +297,13 @@ static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
                                           uct_nprdma_op_slice_kind_t kind,
                                           int is_large)
 {
-    const uct_nprdma_op_slices_t *slices = &ops->kinds[kind];
-    unsigned kept                        = !is_large &&
-                                           (slices->num_large == 0);
+    const uct_nprdma_credits_t *credits = &ops->kinds[kind].credits;
+    unsigned kept                       = !is_large &&
+                                          (credits->num_large == 0);
 
-    return (slices->num_free > kept) &&
-           uct_nprdma_op_has_share(rma->ops.num_slices[kind][is_large],
-                                   slices->num_free - kept, slices->num_large,
-                                   slices->pool.num_slots -
-                                           UCT_NPRDMA_OP_SMALL_SLICES,
-                                   is_large);
+    return uct_nprdma_credits_admit(credits,
+                                    rma->ops.num_slices[kind][is_large], kept,
+                                    is_large);
 }
 
 /* An operation gets a slice, or counts as one */
@@ -314,8 +311,7 @@ static inline void uct_nprdma_op_take_slice(uct_nprdma_op_iface_t *ops,
                                             uct_nprdma_op_slice_kind_t kind,
                                             uct_nprdma_op_t *op)
 {
-    --ops->kinds[kind].num_free;
-    ops->kinds[kind].num_large += op->is_large;
+    uct_nprdma_credits_take(&ops->kinds[kind].credits, op->is_large);
     ++op->rma->ops.num_slices[kind][op->is_large];
 }
 
@@ -323,8 +319,7 @@ static inline void uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops,
                                               uct_nprdma_op_slice_kind_t kind,
                                               uct_nprdma_op_t *op)
 {
-    ++ops->kinds[kind].num_free;
-    ops->kinds[kind].num_large -= op->is_large;
+    uct_nprdma_credits_put(&ops->kinds[kind].credits, op->is_large);
     --op->rma->ops.num_slices[kind][op->is_large];
 }
 
@@ -618,9 +613,8 @@ static inline void uct_nprdma_op_put(uct_nprdma_rma_iface_t *iface,
 
     /* The next operation takes this one while it is in the CPU's cache */
     ucs_list_add_head(&iface->res->ops.free_ops, &op->list);
-    ++iface->res->ops.num_free_ops;
+    uct_nprdma_credits_put(&iface->res->ops.credits, op->is_large);
     --rma->ops.num_ops[op->is_large];
-    iface->res->ops.num_large_ops -= op->is_large;
 }
 
 void uct_nprdma_op_sent(uct_nprdma_rma_iface_t *iface,

@@ -99,31 +99,12 @@ static inline int uct_nprdma_op_is_stalled(uct_nprdma_op_ep_t *ops)
 }
 
 
-/* Whether an endpoint may have one more of a resource that the endpoints of an
- * interface share. As with slots, the more it has the more must be free. What
- * small and large operations have counts separately, so a small one does not
- * wait for the large ones of its endpoint. `held` is what the endpoint has in
- * operations of this class, num_large what large operations of all endpoints
- * have. */
-static inline int
-uct_nprdma_op_has_share(unsigned held, unsigned num_free, unsigned num_large,
-                        unsigned max_large, int is_large)
-{
-    unsigned available = is_large ? ucs_min(num_free, max_large - num_large) :
-                                    num_free;
-
-    return held < (2 * available);
-}
-
-
 static inline int uct_nprdma_op_has_op(const uct_nprdma_op_iface_t *iface,
                                        const uct_nprdma_op_ep_t *ops,
                                        int is_large)
 {
-    return uct_nprdma_op_has_share(ops->num_ops[is_large], iface->num_free_ops,
-                                   iface->num_large_ops,
-                                   UCT_NPRDMA_MAX_OPS - UCT_NPRDMA_OP_SMALL_OPS,
-                                   is_large);
+    return uct_nprdma_credits_admit(&iface->credits, ops->num_ops[is_large], 0,
+                                    is_large);
 }
 
 
@@ -142,9 +123,8 @@ uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         return NULL;
     }
 
-    --ops->num_free_ops;
+    uct_nprdma_credits_take(&ops->credits, is_large);
     ++rma->ops.num_ops[is_large];
-    ops->num_large_ops += is_large;
     op = ucs_list_extract_head(&ops->free_ops, uct_nprdma_op_t, list);
     op->rma            = rma;
     op->comp           = comp;

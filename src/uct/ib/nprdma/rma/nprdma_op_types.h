@@ -198,9 +198,8 @@ typedef enum uct_nprdma_op_slice_kind {
 typedef struct uct_nprdma_op_slices {
     uct_nprdma_bounce_t      pool;      /* Slots for page states */
     ucs_queue_head_t         free;
-    /* Without those that count for gets without a slice */
-    unsigned                 num_free;
-    unsigned                 num_large; /* Of large operations */
+    /* Gets without a slice count as well */
+    uct_nprdma_credits_t     credits;
 } uct_nprdma_op_slices_t;
 
 
@@ -217,8 +216,7 @@ typedef struct uct_nprdma_op_iface {
     uint64_t                 num_large; /* Large operations so far */
     uct_nprdma_state_cache_t *cache;
     ucs_list_link_t          free_ops;
-    unsigned                 num_free_ops;
-    unsigned                 num_large_ops;
+    uct_nprdma_credits_t     credits;   /* Operations */
     uct_nprdma_op_slices_t   kinds[UCT_NPRDMA_OP_SLICE_LAST];
     uct_nprdma_op_t          all[UCT_NPRDMA_MAX_OPS];
     uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES +

@@ -194,8 +194,7 @@ int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
         uct_nprdma_bounce_grow(pool);
     }
     return (pool->num_free > kept) &&
-           (rma->num_large_slots < (2 * (pool->num_free + pool->max_slots -
-                                         pool->num_slots - kept)));
+           uct_nprdma_bounce_has_share(pool, rma->num_large_slots, kept);
 }
 
 /* Check whether one more request of a large operation may be in flight. The

@@ -69,9 +69,9 @@ static int uct_nprdma_rma_admit_wait(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    /* As with slots, the more of them it has the more must be free */
-    return is_redo || (rma->num_waits <
-                       2 * (iface->res->num_free_waits - reserve));
+    return is_redo ||
+           uct_nprdma_credits_has_share(rma->num_waits,
+                                        iface->res->num_free_waits, reserve);
 }
 
 static uct_nprdma_slot_t *

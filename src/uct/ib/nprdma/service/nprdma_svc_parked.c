@@ -203,10 +203,10 @@ uct_nprdma_svc_parking_get(uct_nprdma_svc_parking_t *parking,
                            const uct_nprdma_svc_parked_queue_t *queue,
                            const uct_nprdma_slot_t *slot, size_t size)
 {
-    /* As uct_nprdma_bounce_has_share(). Half of the slots are for requests of
-     * other peers */
-    if ((queue->count >=
-         2 * (UCT_NPRDMA_SVC_MAX_PARKED - parking->num_parked)) ||
+    /* Half of the slots are for requests of other peers */
+    if (!uct_nprdma_credits_has_share(queue->count,
+                                      UCT_NPRDMA_SVC_MAX_PARKED -
+                                      parking->num_parked, 0) ||
         ((size > UCT_NPRDMA_SVC_PARKED_COPY) &&
          (2 * parking->num_slots >= slot->pool->num_slots))) {
         return NULL;
