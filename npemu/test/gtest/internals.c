@@ -70,6 +70,11 @@ void npt_qp_damage_receives(struct ibv_qp *qp)
     }
 }
 
+void npt_begin_close(struct ibv_context *context)
+{
+    atomic_store(&npemu_context_proc(context)->slot->ready, 0);
+}
+
 /* --- the link ------------------------------------------------------------- */
 
 int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
@@ -162,33 +167,22 @@ unsigned npt_qp_waiting(struct ibv_qp *qp)
     return count;
 }
 
-/* As npemu_sq_entry_t begins. */
-typedef struct {
-    npemu_wqe_t    wqe;
-    npemu_ticket_t ticket;
-} npt_sq_entry_t;
-
-static npemu_ticket_t npt_qp_ticket(struct ibv_qp *qp, unsigned index)
-{
-    npemu_qp_t *self = npemu_qp(qp);
-    npemu_ticket_t ticket;
-    uint32_t pos;
-
-    npemu_spin_lock(&self->sq_lock);
-    pos    = (self->executed + index) & self->sq_mask;
-    ticket = ((npt_sq_entry_t*)(self->sq + pos * self->sq_stride))->ticket;
-    npemu_spin_unlock(&self->sq_lock);
-    return ticket;
-}
-
 uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index)
 {
-    return npt_qp_ticket(qp, index).left_ns;
-}
+    /* As npemu_sq_entry_t begins */
+    const struct {
+        npemu_wqe_t    wqe;
+        npemu_ticket_t ticket;
+    } *entry;
+    npemu_qp_t *self = npemu_qp(qp);
+    uint64_t left_ns;
 
-uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index)
-{
-    return npt_qp_ticket(qp, index).work_ps / 1000;
+    npemu_spin_lock(&self->sq_lock);
+    entry   = (void*)(self->sq + ((self->executed + index) & self->sq_mask) *
+                      self->sq_stride);
+    left_ns = entry->ticket.left_ns;
+    npemu_spin_unlock(&self->sq_lock);
+    return left_ns;
 }
 
 struct npt_wire {
@@ -300,14 +294,4 @@ void npt_event_signal(struct npt_event *self, int fd)
 int npt_event_take(struct npt_event *self)
 {
     return npemu_event_fd_take(&self->event);
-}
-
-void npt_event_unsignal(struct npt_event *self)
-{
-    npemu_event_fd_unsignal(&self->event);
-}
-
-void npt_event_drain(struct npt_event *self)
-{
-    npemu_event_fd_drain(&self->event);
 }

@@ -46,6 +46,9 @@ void npt_set_arena(struct ibv_context *context, int id);
 /** All receives of a queue pair without SRQ become some that do not exist. */
 void npt_qp_damage_receives(struct ibv_qp *qp);
 
+/** The first thing a process does that closes its last context. */
+void npt_begin_close(struct ibv_context *context);
+
 /** What npemu_link_spec_parse() says: 0 or EINVAL. @a item has 64 bytes. */
 int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
                    uint32_t *port, uint32_t *arb, char *item);
@@ -64,11 +67,10 @@ void npt_port_account(struct ibv_context *context, uint64_t length,
 
 /** How many requests of a send queue are on the wire, and how many there or
  * behind it; and when that with an index from the oldest leaves it, as
- * estimated, and its work: ns. */
+ * estimated: ns. */
 unsigned npt_qp_admitted(struct ibv_qp *qp);
 unsigned npt_qp_waiting(struct ibv_qp *qp);
 uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index);
-uint64_t npt_qp_work_ns(struct ibv_qp *qp, unsigned index);
 
 /** A wire (npemu_wire.h), in memory that forked children share. */
 struct npt_wire;
@@ -105,8 +107,6 @@ unsigned npt_event_owed(const struct npt_event *self);
 int npt_event_open(const struct npt_event *self, int pid);
 void npt_event_signal(struct npt_event *self, int fd);
 int npt_event_take(struct npt_event *self);
-void npt_event_unsignal(struct npt_event *self);
-void npt_event_drain(struct npt_event *self);
 
 #ifdef __cplusplus
 }

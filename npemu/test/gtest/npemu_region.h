@@ -191,7 +191,13 @@ public:
     {
         EXPECT_TRUE(m_child.pipe().send(order));
     }
-    ibv_wc_status result() { return m_child.pipe().recv<ibv_wc_status>(); }
+    ibv_wc_status result()
+    {
+        Result result = m_child.pipe().recv<Result>();
+
+        calls = result.calls;
+        return result.status;
+    }
     ibv_wc_status run(const Order &order)
     {
         place(order);
@@ -203,11 +209,14 @@ public:
         return run({opcode, remote, offset, (uint32_t)length, 0, 0});
     }
 
+    /* Calls that copied memory of this process for the last result. */
+    uint64_t calls = 0;
+
     /* At the end, before the Device goes */
     void dismiss()
     {
         if (m_child.pid() > 0) {
-            place({IBV_WR_SEND, {}, 0, 0, 0, 0});
+            place({END, {}, 0, 0, 0, 0});
             m_child.join();
         }
         disconnect();
@@ -233,6 +242,13 @@ public:
     Remote memory; /* what it registered */
 
 private:
+    static constexpr ibv_wr_opcode END = IBV_WR_BIND_MW;
+
+    struct Result {
+        ibv_wc_status status;
+        uint64_t      calls;
+    };
+
     void serve(Pipe &pipe)
     {
         Device device;
@@ -248,7 +264,7 @@ private:
                 Order order;
 
                 if (!pipe.recv_bytes(&order, sizeof(order)) ||
-                    (order.opcode == IBV_WR_SEND)) {
+                    (order.opcode == END)) {
                     break;
                 }
                 Wr wr(1, order.opcode,
@@ -256,11 +272,14 @@ private:
                         mr->lkey}});
                 if (order.opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
                     wr.atomic(order.remote, order.compare_add, order.swap);
-                } else {
+                } else if (order.opcode != IBV_WR_SEND) {
                     wr.rdma(order.remote);
                 }
+                uint64_t before = npemu_copy_calls(device.context);
                 EXPECT_EQ(0, qp.post(wr));
-                pipe.send(cq.wait().status);
+                ibv_wc_status status = cq.wait().status;
+                pipe.send(Result{status, npemu_copy_calls(device.context) -
+                                         before});
             }
         }
         npemu_dereg_mr(mr);
@@ -269,20 +288,6 @@ private:
     Child               m_child;
     std::unique_ptr<Cq> m_cq;
     std::unique_ptr<Qp> m_qp;
-};
-
-/* An environment variable for the time of a test. */
-class Env {
-public:
-    Env(const char *name, const std::string &value) : m_name(name)
-    {
-        setenv(name, value.c_str(), 1);
-    }
-    ~Env() { unsetenv(m_name); }
-    Env(const Env &) = delete;
-
-private:
-    const char *m_name;
 };
 
 } // namespace npt

@@ -51,6 +51,14 @@ void segment_test::TearDown()
     EXPECT_EQ(0, files_in_dev_shm());
 }
 
+void expect_device()
+{
+    in_child([] {
+        Device device;
+        EXPECT_TRUE(device.ok());
+    });
+}
+
 void hold_device(Pipe &pipe)
 {
     Device device;

@@ -30,6 +30,9 @@ protected:
     void TearDown() override;
 };
 
+/* Another process can open the device. */
+void expect_device();
+
 /* A child that keeps the device open until it gets a signal. */
 void hold_device(Pipe &pipe);
 

@@ -2,6 +2,7 @@
 
 #include "npemu_test.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
@@ -10,6 +11,7 @@
 #include <fstream>
 #include <sstream>
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <grp.h>
 #include <poll.h>
@@ -40,6 +42,21 @@ bool wait_until(const std::function<bool()> &condition, int ms)
         sched_yield();
     }
     return true;
+}
+
+std::set<int> open_fds()
+{
+    std::set<int> fds;
+    DIR *dir = opendir("/proc/self/fd");
+
+    while (struct dirent *entry = readdir(dir)) {
+        int fd = atoi(entry->d_name);
+        if ((entry->d_name[0] != '.') && (fd != dirfd(dir))) {
+            fds.insert(fd);
+        }
+    }
+    closedir(dir);
+    return fds;
 }
 
 long proc_status_kb(const char *name)
@@ -123,9 +140,14 @@ Device::~Device()
 
 static bool buffers_in_arena;
 
-void Buffer::set_in_arena(bool in_arena)
+Buffer::InArena::InArena()
 {
-    buffers_in_arena = in_arena;
+    buffers_in_arena = true;
+}
+
+Buffer::InArena::~InArena()
+{
+    buffers_in_arena = false;
 }
 
 Buffer::Buffer(Device &device, size_t length, int access, ibv_pd *pd) :
@@ -470,6 +492,25 @@ Pair::Pair(Device &device, const QpOptions &a_options,
     connect(a, b);
 }
 
+Ah::Ah(Device &device, const ibv_ah_attr &attr)
+{
+    ibv_ah_attr own = attr;
+    ibv_port_attr port;
+
+    EXPECT_EQ(0, npemu_query_port(device.context, 1, &port));
+    own.dlid     = port.lid;
+    own.port_num = 1;
+    ah           = npemu_create_ah(device.pd, &own);
+    EXPECT_NE(nullptr, ah) << strerror(errno);
+}
+
+Ah::~Ah()
+{
+    if (ah != nullptr) {
+        EXPECT_EQ(0, npemu_destroy_ah(ah));
+    }
+}
+
 Wr::Wr(uint64_t id, ibv_wr_opcode op, std::vector<ibv_sge> sges,
        unsigned flags) :
     ibv_send_wr(), list(std::move(sges))
@@ -656,6 +697,20 @@ void in_child(const std::function<void()> &body)
     child.join();
 }
 
+void expect_stopped(pid_t pid)
+{
+    siginfo_t info;
+
+    ASSERT_EQ(0, waitid(P_PID, pid, &info, WSTOPPED | WEXITED | WNOWAIT));
+    EXPECT_EQ(CLD_STOPPED, info.si_code);
+}
+
+void stop(pid_t pid)
+{
+    ASSERT_EQ(0, kill(pid, SIGSTOP));
+    expect_stopped(pid);
+}
+
 bool become_user(unsigned uid)
 {
     return (setgroups(0, nullptr) == 0) && (setresgid(uid, uid, uid) == 0) &&
@@ -678,11 +733,52 @@ void connect_over(Pipe &pipe, Qp &qp)
     EXPECT_TRUE(pipe.await());
 }
 
+Side::Side(const QpOptions &options, size_t size) :
+    channel(device), cq(device, 256, &channel), qp(device, cq, cq, options),
+    buffer(device, size)
+{
+}
+
+int Side::post(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length,
+               const Remote &remote)
+{
+    Wr wr(wr_id, opcode, {buffer.sge(0, length)});
+
+    return qp.post((opcode == IBV_WR_SEND) ? wr : wr.rdma(remote));
+}
+
+void Side::send(uint64_t wr_id, uint32_t length)
+{
+    ASSERT_EQ(0, post(wr_id, IBV_WR_SEND, length));
+}
+
+void Side::write(uint64_t wr_id, const Remote &remote, uint32_t length)
+{
+    ASSERT_EQ(0, post(wr_id, IBV_WR_RDMA_WRITE, length, remote));
+}
+
+void be_idle(Pipe &pipe)
+{
+    Side side;
+
+    connect_over(pipe, side.qp);
+    EXPECT_TRUE(pipe.send(side.remote()));
+    EXPECT_TRUE(pipe.await());
+}
+
 std::string stderr_of(const std::function<void()> &body)
 {
     testing::internal::CaptureStderr();
     body();
     return testing::internal::GetCapturedStderr();
+}
+
+void expect_line(const std::string &text, const std::function<void()> &body)
+{
+    std::string said = stderr_of(body);
+
+    EXPECT_NE(std::string::npos, said.find(text)) << said;
+    EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
 }
 
 static void complain_of_no_fabric()

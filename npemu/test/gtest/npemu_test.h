@@ -19,9 +19,11 @@ extern "C" {
 
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,23 @@ double ms_since(Clock::time_point start);
 
 /* Waits until @a condition holds; false if that takes longer than @a ms. */
 bool wait_until(const std::function<bool()> &condition, int ms = WAIT_MS);
+
+/* An environment variable for the time of a test. */
+class Env {
+public:
+    Env(const char *name, const std::string &value) : m_name(name)
+    {
+        setenv(name, value.c_str(), 1);
+    }
+    ~Env() { unsetenv(m_name); }
+    Env(const Env &) = delete;
+
+private:
+    const char *m_name;
+};
+
+/* Numbers of the open descriptors of this process. */
+std::set<int> open_fds();
 
 /* Kilobytes of /proc/self/status, for example "VmLck". */
 long proc_status_kb(const char *name);
@@ -75,6 +94,12 @@ public:
     ibv_pd      *pd      = nullptr;
 };
 
+/* Memory as its peer sees it. */
+struct Remote {
+    uint64_t addr;
+    uint32_t rkey;
+};
+
 /* Page-aligned memory of its own, registered. Access -1: not registered. */
 class Buffer {
 public:
@@ -86,12 +111,16 @@ public:
     ibv_sge sge(size_t offset, size_t size) const;
     ibv_sge sge() const { return sge(0, length); }
     uint64_t at(size_t offset) const { return (uintptr_t)data + offset; }
+    Remote remote(size_t offset = 0) const { return {at(offset), mr->rkey}; }
     void fill(uint64_t seed) { pattern_fill(data, length, seed); }
     void fill_byte(uint8_t value) { memset(data, value, length); }
     void dereg();
 
-    /* Registered ones come from npemu_alloc_buf() from now on, if true. */
-    static void set_in_arena(bool in_arena);
+    /* While there is one, buffers that are registered are in the arena. */
+    struct InArena {
+        InArena();
+        ~InArena();
+    };
 
     uint8_t *data = nullptr;
     size_t   length;
@@ -161,12 +190,6 @@ struct Address {
     uint16_t lid;
 };
 
-/* Memory as its peer sees it. */
-struct Remote {
-    uint64_t addr;
-    uint32_t rkey;
-};
-
 struct QpOptions {
     ibv_qp_type type     = IBV_QPT_RC;
     uint32_t    send_wr  = 64;
@@ -226,6 +249,18 @@ public:
 
     Cq cq_a, cq_b; /* both directions */
     Qp a, b;
+};
+
+/* An address handle for this device's only port. */
+class Ah {
+public:
+    explicit Ah(Device &device, const ibv_ah_attr &attr = {});
+    ~Ah();
+    Ah(const Ah &) = delete;
+
+    operator ibv_ah *() const { return ah; }
+
+    ibv_ah *ah;
 };
 
 /* A send work request with its SG list. */
@@ -319,6 +354,10 @@ private:
  */
 void in_child(const std::function<void()> &body);
 
+/* The child has stopped itself; or SIGSTOP stops it. */
+void expect_stopped(pid_t pid);
+void stop(pid_t pid);
+
 /* Root becomes another user for good. */
 bool become_user(unsigned uid);
 
@@ -328,8 +367,35 @@ bool become_nobody();
 /* Exchanges addresses over @a pipe and connects. */
 void connect_over(Pipe &pipe, Qp &qp);
 
+/* One side of a connection, or of datagrams, between two processes. */
+struct Side {
+    explicit Side(const QpOptions &options = QpOptions(),
+                  size_t size = 64 << 10);
+
+    Remote remote(size_t offset = 0) const { return buffer.remote(offset); }
+
+    /* A request with data from the beginning of the buffer, or to it. */
+    int post(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length = 8,
+             const Remote &remote = {});
+    void send(uint64_t wr_id, uint32_t length = 8);
+    void write(uint64_t wr_id, const Remote &remote, uint32_t length = 8);
+
+    Device  device;
+    Channel channel;
+    Cq      cq;
+    Qp      qp;
+    Buffer  buffer;
+};
+
+/* A peer that connects, sends a Remote of its buffer, and then waits for the
+ * end of the test. */
+void be_idle(Pipe &pipe);
+
 /* As text what @a body writes to stderr. */
 std::string stderr_of(const std::function<void()> &body);
+
+/* That this text is in the only line of stderr. */
+void expect_line(const std::string &text, const std::function<void()> &body);
 
 } // namespace npt
 

@@ -42,40 +42,6 @@ protected:
     Buffer  buffer;
 };
 
-TEST(test_cq, resize_keeps_completions)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Pair pair(device, QpOptions(), QpOptions(), 8);
-    Buffer buffer(device, 4096);
-    int depth = pair.cq_a.cq->cqe;
-    int next  = 0;
-
-    auto write = [&] {
-        Wr wr(next++, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
-        ASSERT_EQ(0, pair.a.post(wr.rdma(buffer, 64)));
-    };
-    for (int i = 0; i < 6; ++i) {
-        write();
-    }
-    int ret = npemu_resize_cq(pair.cq_a, depth + 20);
-    if ((ret == EOPNOTSUPP) || (ret == ENOSYS)) {
-        pair.cq_a.expect(0, IBV_WC_SUCCESS, 6);
-        GTEST_SKIP() << "npemu0 does not resize completion queues";
-    }
-    ASSERT_EQ(0, ret);
-    EXPECT_LE(depth + 20, pair.cq_a.cq->cqe);
-    while (next < depth + 20) {
-        write();
-    }
-    EXPECT_EQ(EINVAL, npemu_resize_cq(pair.cq_a, 2)) << "would lose some";
-    EXPECT_EQ(EINVAL, npemu_resize_cq(pair.cq_a, 0));
-    pair.cq_a.expect(0, IBV_WC_SUCCESS, depth + 20);
-    EXPECT_EQ(0, npemu_resize_cq(pair.cq_a, 2));
-    write();
-    pair.cq_a.expect(next - 1);
-}
-
 TEST(test_cq, overflow_raises_an_event)
 {
     Device device;
@@ -97,15 +63,6 @@ TEST(test_cq, overflow_raises_an_event)
 }
 
 /* --- channels ------------------------------------------------------------- */
-
-/* Also without pidfd_getfd(): by /proc. */
-TEST_F(test_cq_channel, fd_is_one_that_peers_can_reach)
-{
-    struct stat st;
-
-    ASSERT_EQ(0, fstat(channel.channel->fd, &st));
-    EXPECT_TRUE(S_ISFIFO(st.st_mode));
-}
 
 /* The program makes the channel non-blocking, or blocking: neither changes
  * whether an event can be added. More events than a pipe of the smallest size
@@ -151,14 +108,6 @@ TEST_F(test_cq_channel, fires_once_per_arming)
     recv_cq.expect(7);
 }
 
-TEST_F(test_cq_channel, arming_a_cq_that_is_not_empty_fires_at_once)
-{
-    message();
-    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
-    EXPECT_EQ(recv_cq.cq, channel.take());
-    recv_cq.expect(7);
-}
-
 /* Only what is solicited fires at once, too. */
 TEST_F(test_cq_channel, solicited_only_with_unsolicited_completions_pending)
 {
@@ -187,29 +136,6 @@ TEST_F(test_cq_channel, solicited_only_with_unsolicited_completions_pending)
     recv_cq.expect(7);
 }
 
-TEST_F(test_cq_channel, solicited_only_with_an_error_pending)
-{
-    message();
-    ASSERT_EQ(0, b.post_recv(8, {buffer.sge(2048, 8)}));
-    ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
-    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
-    EXPECT_EQ(recv_cq.cq, channel.take());
-    recv_cq.expect(7);
-    recv_cq.expect(8, IBV_WC_WR_FLUSH_ERR);
-}
-
-/* A send completes in the same CQ; those are never solicited. */
-TEST_F(test_cq_channel, solicited_only_with_a_send_pending)
-{
-    ASSERT_EQ(0, a.post_recv(9, {buffer.sge(1024, 8)}));
-    Wr send(1, IBV_WR_SEND, {buffer.sge(0, 8)},
-            IBV_SEND_SIGNALED | IBV_SEND_SOLICITED);
-    ASSERT_EQ(0, b.post(send));
-    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
-    EXPECT_FALSE(channel.readable());
-    recv_cq.expect(1);
-}
-
 /* Completions of a QP that was reset are not polled. */
 TEST_F(test_cq_channel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
 {
@@ -220,35 +146,6 @@ TEST_F(test_cq_channel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
         EXPECT_FALSE(channel.readable());
     }
     recv_cq.expect_empty();
-}
-
-TEST_F(test_cq_channel, errors_are_solicited)
-{
-    ASSERT_EQ(0, b.post_recv(7, {buffer.sge(0, 8)}));
-    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 1));
-    ASSERT_EQ(0, b.to_state(IBV_QPS_ERR));
-    EXPECT_EQ(recv_cq.cq, channel.take());
-    recv_cq.expect(7, IBV_WC_WR_FLUSH_ERR);
-}
-
-TEST_F(test_cq_channel, blocking_get_is_woken)
-{
-    std::atomic<bool> woken{false};
-
-    ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, 0));
-    std::thread sleeper([&] {
-        ibv_cq *cq;
-        void *cq_context;
-        EXPECT_EQ(0, npemu_get_cq_event(channel.channel, &cq, &cq_context));
-        EXPECT_EQ(recv_cq.cq, cq);
-        EXPECT_EQ(this, cq_context);
-        npemu_ack_cq_events(cq, 1);
-        woken = true;
-    });
-    message();
-    EXPECT_TRUE(wait_until([&] { return woken.load(); }));
-    sleeper.join();
-    recv_cq.expect(7);
 }
 
 /* An event that was not delivered is discarded with its CQ. */

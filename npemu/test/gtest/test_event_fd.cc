@@ -5,16 +5,11 @@
 #include "internals.h"
 #include "npemu_test.h"
 
-#include <atomic>
 #include <cerrno>
-#include <functional>
 #include <thread>
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -23,7 +18,7 @@ namespace {
 
 class Event {
 public:
-    Event(bool nonblock = false) : event(npt_event_create(nonblock))
+    Event() : event(npt_event_create(0))
     {
         EXPECT_NE(nullptr, event) << strerror(errno);
     }
@@ -38,23 +33,12 @@ public:
     int fd() const { return npt_event_fd(event); }
     void signal() { npt_event_signal(event, npt_event_signal_fd(event)); }
 
-    bool readable() const
-    {
-        struct pollfd pfd = {fd(), POLLIN, 0};
-        return poll(&pfd, 1, 0) == 1;
-    }
-
-    void set_nonblocking()
-    {
-        ASSERT_EQ(0, fcntl(fd(), F_SETFL, fcntl(fd(), F_GETFL) | O_NONBLOCK));
-    }
-
     /* Takes what is there. @return the number of events. */
     int take_all()
     {
         int count = 0;
 
-        set_nonblocking();
+        EXPECT_EQ(0, fcntl(fd(), F_SETFL, fcntl(fd(), F_GETFL) | O_NONBLOCK));
         while (npt_event_take(event) == 0) {
             ++count;
         }
@@ -84,21 +68,6 @@ private:
 };
 
 } // namespace
-
-TEST(test_event_fd, take_waits)
-{
-    Event e;
-    std::atomic<bool> taken{false};
-
-    std::thread taker([&] {
-        EXPECT_EQ(0, npt_event_take(e.event));
-        taken = true;
-    });
-    EXPECT_FALSE(wait_until([&] { return taken.load(); }, 20));
-    e.signal();
-    taker.join();
-    EXPECT_FALSE(e.readable());
-}
 
 /* A full pipe that is read at the same time. An event too many is legal. */
 TEST(test_event_fd, none_is_lost_in_a_race)
@@ -158,59 +127,6 @@ TEST(test_event_fd, other_file_is_not_opened)
     int fd = npt_event_open(e.event, getpid());
     EXPECT_GE(fd, 0);
     close(fd);
-}
-
-TEST(test_event_fd, process_that_has_ended)
-{
-    Event e;
-    Child child([](Pipe &) {});
-    pid_t pid = child.pid();
-
-    child.join();
-    EXPECT_EQ(-1, npt_event_open(e.event, pid));
-}
-
-/* Calls the function with one descriptor more each time, until it succeeds. */
-static void with_few_descriptors(const std::function<bool()> &function)
-{
-    struct rlimit before, few;
-    unsigned num_refused = 0;
-    bool done            = false;
-
-    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
-    for (few = before, few.rlim_cur = 3; !done; ++few.rlim_cur) {
-        ASSERT_GT(64u, few.rlim_cur);
-        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &few));
-        errno = 0;
-        done  = function();
-        if (!done) {
-            EXPECT_EQ(EMFILE, errno) << few.rlim_cur;
-            ++num_refused;
-        }
-        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
-    }
-    EXPECT_LT(0u, num_refused);
-}
-
-/* Nothing is said to be another file because it could not be looked at. */
-TEST(test_event_fd, no_descriptor_is_left)
-{
-    in_child([] {
-        npt_event *event = nullptr;
-        int fd           = -1;
-
-        with_few_descriptors([&] {
-            event = npt_event_create(0);
-            return event != nullptr;
-        });
-        ASSERT_NE(nullptr, event);
-        with_few_descriptors([&] {
-            fd = npt_event_open(event, getpid());
-            return fd >= 0;
-        });
-        close(fd);
-        npt_event_destroy(event);
-    });
 }
 
 /* With no reader left a write to a pipe would raise SIGPIPE. */

@@ -71,18 +71,8 @@ protected:
             calls.stop_at_search = search;
             hold_device(pipe);
         });
-        int status = 0;
-        EXPECT_EQ(child->pid(), waitpid(child->pid(), &status, WUNTRACED));
-        EXPECT_TRUE(WIFSTOPPED(status));
+        expect_stopped(child->pid());
         return child;
-    }
-
-    static void expect_device()
-    {
-        in_child([] {
-            Device device;
-            EXPECT_TRUE(device.ok());
-        });
     }
 
     /* Segments of processes that live: one that is killed before it has marked
@@ -235,34 +225,6 @@ TEST_F(test_fabric_made, offer_of_a_stopped_process_is_ignored)
     for (auto &child : children) {
         child->pipe().signal();
         child->join();
-    }
-}
-
-/* It has found nothing, and goes on when all is settled. */
-TEST_F(test_fabric_made, process_stopped_before_its_offer_resumes)
-{
-    std::vector<std::unique_ptr<Child>> children;
-
-    children.push_back(stopped(1, 0));
-    children.push_back(std::make_unique<Child>(hold_device));
-    ASSERT_TRUE(children[1]->pipe().await());
-    children[1]->pipe().send('.'); /* it ends, later */
-    ASSERT_EQ(0, ::kill(children[0]->pid(), SIGCONT));
-    ASSERT_TRUE(children[0]->pipe().await());
-    children[1]->join();
-    EXPECT_TRUE(wait_until([] { return segments().size() == 2; }));
-    children[0]->pipe().signal();
-    children[0]->join();
-}
-
-/* Any of them are killed where they have offered, or before. */
-TEST_F(test_fabric_made, offer_of_a_killed_process_is_ignored)
-{
-    for (int search = 1; search <= 2; ++search) {
-        auto victim = stopped(0, search);
-        victim->kill();
-        expect_device();
-        EXPECT_TRUE(wait_until([] { return segments().empty(); }));
     }
 }
 

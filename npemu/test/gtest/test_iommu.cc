@@ -44,25 +44,6 @@ protected:
     npemu_iommu_t iommu;
 };
 
-TEST(test_iommu_arguments, bad_ranges_are_refused)
-{
-    npemu_iommu_t iommu;
-
-    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS, 0, 1, &iommu));
-    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS, 100, 1, &iommu));
-    EXPECT_EQ(EINVAL, npemu_iommu_create(ADDRESS + 8, 4096, 1, &iommu));
-    EXPECT_EQ(EINVAL, npemu_iommu_create(-4096ull, 8192, 1, &iommu));
-}
-
-TEST_F(test_iommu, all_pages_are_absent_at_first)
-{
-    EXPECT_EQ(PAGES, iommu.num_pages);
-    for (size_t i = 0; i < PAGES; ++i) {
-        ASSERT_EQ(0u, nprdma_page_load(&iommu.states[i]));
-    }
-    EXPECT_EQ(FD_CLOEXEC, fcntl(iommu.fd, F_GETFD));
-}
-
 TEST_F(test_iommu, file_size_is_sealed)
 {
     struct stat st;
@@ -90,15 +71,6 @@ TEST_F(test_iommu, every_change_is_counted)
     EXPECT_EQ(3 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
 }
 
-TEST_F(test_iommu, change_count_wraps_around)
-{
-    nprdma_page_state_t *state = &iommu.states[0];
-
-    *state = ~0u;
-    EXPECT_EQ(~0u, nprdma_page_clear(state, NPRDMA_PAGE_BITS));
-    EXPECT_EQ(0u, nprdma_page_load(state));
-}
-
 TEST_F(test_iommu, invalidate_reports_if_a_drain_is_due)
 {
     for (size_t i = 10; i < 20; ++i) {
@@ -109,27 +81,6 @@ TEST_F(test_iommu, invalidate_reports_if_a_drain_is_due)
     EXPECT_EQ(5u, invalidate(0, PAGES));
     EXPECT_EQ(0u, invalidate(0, PAGES));
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, nprdma_page_load(&iommu.states[15]));
-}
-
-TEST_F(test_iommu, invalidate_clears_the_requested_bits)
-{
-    nprdma_page_state_t *state = &iommu.states[3];
-
-    EXPECT_TRUE(nprdma_page_change(state, 0, NPRDMA_PAGE_BITS));
-    EXPECT_EQ(1u, npemu_iommu_invalidate(&iommu, 3, 1, NPRDMA_PAGE_W, 0));
-    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
-    EXPECT_EQ(0u, npemu_iommu_invalidate(&iommu, 3, 1, NPRDMA_PAGE_W, 0));
-    EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, nprdma_page_load(state));
-}
-
-TEST_F(test_iommu, map_fails_after_a_later_invalidation)
-{
-    nprdma_page_state_t *state = &iommu.states[3];
-    uint32_t before            = nprdma_page_load(state);
-
-    EXPECT_EQ(0u, invalidate(3, 1, 1));
-    EXPECT_EQ(NPRDMA_PAGE_COUNT, nprdma_page_load(state));
-    EXPECT_FALSE(nprdma_page_change(state, before, NPRDMA_PAGE_R));
 }
 
 TEST_F(test_iommu, gate_holds_one_access_and_releases_it)
@@ -205,37 +156,6 @@ TEST_F(test_iommu, gate_of_a_dead_process_opens)
         npemu_gate_pass(own.header, NPEMU_GATE_MAP, 0, 1);
         npemu_iommu_destroy(&own);
     });
-}
-
-TEST_F(test_iommu, drain_returns_if_no_access_is_in_flight)
-{
-    Device device;
-
-    ASSERT_TRUE(device.ok());
-    npemu_iommu_drain(device.context);
-}
-
-TEST_F(test_iommu, invalid_faults_are_refused)
-{
-    const npemu_fault_t good = {3, NPRDMA_PAGE_R, 1, 0, 0, 0};
-    npemu_fault_t bad;
-
-    bad = good, bad.page = PAGES;
-    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
-    bad = good, bad.windows = 4;
-    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
-    bad = good, bad.access = 0;
-    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
-    bad = good, bad.tear = 4097;
-    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &bad));
-
-    for (int i = 0; i < NPEMU_FAULT_MAX; ++i) {
-        EXPECT_EQ(i, npemu_fault_add(iommu.header, &good));
-        EXPECT_EQ(0, npemu_fault_hits(iommu.header, i));
-    }
-    EXPECT_EQ(-1, npemu_fault_add(iommu.header, &good));
-    npemu_fault_clear(iommu.header);
-    EXPECT_EQ(0, npemu_fault_add(iommu.header, &good));
 }
 
 } // namespace

@@ -290,32 +290,6 @@ TEST_F(test_iommu_dma_ops, both_sides_use_tables)
     }
 }
 
-TEST_F(test_iommu_dma_ops, lists_of_many_pieces)
-{
-    Buffer plain(device, SIZE);
-    plain.fill(3);
-
-    region->evict(2);
-    Wr wr(1, IBV_WR_RDMA_READ,
-          {region->sge(region->w, PAGE + 5, 3 * PAGE),
-           plain.sge(17, PAGE),
-           region->sge(region->w, 20 * PAGE, 1),
-           plain.sge(9 * PAGE, 100)});
-    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->r, 11))));
-    ASSERT_TRUE(pair->cq_a.expect(1));
-    for (size_t i = 0; i < 3 * PAGE; ++i) {
-        size_t at = PAGE + 5 + i;
-        ASSERT_EQ((at / PAGE == 2) ? pattern_byte(1, at) :
-                                     pattern_byte(2, 11 + i),
-                  memory.data[at]);
-    }
-    for (size_t i = 0; i < PAGE; ++i) {
-        ASSERT_EQ(pattern_byte(2, 11 + 3 * PAGE + i), plain.data[17 + i]);
-    }
-    EXPECT_EQ(pattern_byte(2, 11 + 4 * PAGE), memory.data[20 * PAGE]);
-    EXPECT_EQ(pattern_byte(2, 12 + 4 * PAGE), plain.data[9 * PAGE]);
-}
-
 /* Small ones ride in the CQ, large ones are copied by the sender. */
 class test_iommu_dma_send :
         public test_iommu_dma_ops, public testing::WithParamInterface<size_t> {
@@ -379,21 +353,6 @@ TEST_F(test_iommu_dma_ops, datagrams_use_tables)
     EXPECT_EQ(0, npemu_destroy_ah(ah));
 }
 
-TEST_F(test_iommu_dma_ops, write_with_immediate)
-{
-    peer->evict(3);
-    ASSERT_EQ(0, pair->b.post_recv(9, {}));
-    Wr wr(1, IBV_WR_RDMA_WRITE_WITH_IMM,
-          {region->sge(region->r, 0, 5 * PAGE)});
-    ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->w, 0)).imm(5)));
-    ASSERT_TRUE(pair->cq_a.expect(1));
-    ASSERT_TRUE(pair->cq_b.expect(9));
-    for (size_t i = 0; i < SIZE; ++i) {
-        bool written = (i < 5 * PAGE) && (i / PAGE != 3);
-        ASSERT_EQ(pattern_byte(written ? 1 : 2, i), other.data[i]);
-    }
-}
-
 TEST_F(test_iommu_dma_ops, inline_data_needs_no_table)
 {
     region->evict(0, PAGES);
@@ -402,26 +361,6 @@ TEST_F(test_iommu_dma_ops, inline_data_needs_no_table)
     ASSERT_EQ(0, pair->a.post(wr.rdma(peer->remote(peer->w, 64))));
     ASSERT_TRUE(pair->cq_a.expect(1));
     EXPECT_EQ(0, memcmp(memory.data, other.data + 64, 32));
-}
-
-TEST_F(test_iommu_dma_ops, atomics_on_present_pages)
-{
-    uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);
-    uint64_t *result = (uint64_t*)(memory.data + 16);
-
-    *target = 40;
-    Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {region->sge(region->w, 16, 8)});
-    ASSERT_EQ(0, pair->a.post(add.atomic(peer->remote(peer->w, 8 * PAGE), 2)));
-    ASSERT_TRUE(pair->cq_a.expect(1));
-    EXPECT_EQ(40u, *result);
-    EXPECT_EQ(42u, *target);
-
-    Wr swap(2, IBV_WR_ATOMIC_CMP_AND_SWP, {region->sge(region->w, 16, 8)});
-    ASSERT_EQ(0, pair->a.post(swap.atomic(peer->remote(peer->w, 8 * PAGE), 42,
-                                          7)));
-    ASSERT_TRUE(pair->cq_a.expect(2));
-    EXPECT_EQ(42u, *result);
-    EXPECT_EQ(7u, *target);
 }
 
 TEST_F(test_iommu_dma_ops, atomics_on_absent_pages_return_the_signature)
@@ -465,39 +404,6 @@ TEST_F(test_iommu_dma_ops, states_can_be_read)
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, words[3]);
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT | NPRDMA_PAGE_R, words[5]);
     EXPECT_EQ(0u, words[PAGES]);
-}
-
-TEST_F(test_iommu_dma_ops, states_can_be_read_in_part)
-{
-    Buffer plain(device, PAGE);
-    uint32_t word = peer->state(7);
-
-    for (size_t skip = 0; skip < 4; ++skip) {
-        for (size_t length = 1; length <= 9; ++length) {
-            plain.fill_byte(0xee);
-            Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, length)});
-            ASSERT_EQ(0, pair->a.post(wr.rdma(Remote{7 * 4 + skip,
-                                                     peer->s->rkey})));
-            ASSERT_TRUE(pair->cq_a.expect(1));
-            for (size_t i = 0; i < length; ++i) {
-                uint32_t want = word >> (8 * ((skip + i) % 4));
-                ASSERT_EQ((uint8_t)want, plain.data[i]);
-            }
-            ASSERT_EQ(0xee, plain.data[length]);
-        }
-    }
-}
-
-TEST_F(test_iommu_dma_ops, read_of_states_uses_the_table_of_the_reader)
-{
-    region->evict(1);
-    Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, PAGE - 8, 16)});
-    ASSERT_EQ(0, pair->a.post(wr.rdma(Remote{0, peer->s->rkey})));
-    ASSERT_TRUE(pair->cq_a.expect(1));
-    uint32_t *words = (uint32_t*)(memory.data + PAGE - 8);
-    EXPECT_EQ(peer->state(0), words[0]);
-    EXPECT_EQ(peer->state(1), words[1]);
-    EXPECT_EQ(pattern_byte(1, PAGE), memory.data[PAGE]);
 }
 
 /* More than is copied at a time, from another process. */

@@ -2,16 +2,14 @@
 
 /* Evictions at exact moments: fault plans, random ones, gates of the NIC. */
 
+#include "internals.h"
 #include "npemu_region.h"
 
 #include <algorithm>
 #include <fstream>
 #include <future>
-#include <sstream>
 #include <thread>
 
-#include <fcntl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -118,36 +116,6 @@ TEST_F(test_iommu_fault, evicts_at_the_nth_access)
     expect_read(0, SIZE, 0, 0);
 }
 
-TEST_F(test_iommu_fault, counts_only_accesses_through_its_windows)
-{
-    int r = add(3, 2, 0, 0, NPRDMA_PAGE_R);
-    int w = add(4, 1, 0, 0, NPRDMA_PAGE_W);
-
-    read(0, SIZE);
-    EXPECT_FALSE(hit(r) || hit(w));
-    plain->fill(2);
-    write(0, SIZE);
-    EXPECT_FALSE(hit(r));
-    EXPECT_TRUE(hit(w));
-    expect_written(0, SIZE, 4 * PAGE, 5 * PAGE);
-}
-
-TEST_F(test_iommu_fault, tears_within_the_page)
-{
-    for (uint32_t tear : {1u, 8u, 100u, 2048u, 4095u}) {
-        reset();
-        add(7, 1, tear);
-        read(0, SIZE);
-        expect_read(0, SIZE, 7 * PAGE + tear, 8 * PAGE);
-
-        reset();
-        add(7, 1, tear);
-        write(0, SIZE);
-        expect_written(0, SIZE, 7 * PAGE + tear, 8 * PAGE);
-        region->evict(0, PAGES);
-    }
-}
-
 TEST_F(test_iommu_fault, tear_is_counted_from_the_page)
 {
     /* The access begins and ends within the page */
@@ -198,23 +166,6 @@ TEST_F(test_iommu_fault, tear_can_be_counted_from_the_access)
     EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
 }
 
-TEST_F(test_iommu_fault, returns_the_page_after_n_accesses)
-{
-    add(5, 1, 0, 3);
-    uint32_t before = region->state(5);
-
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(i < 1, region->has(5, NPRDMA_PAGE_BITS));
-        pattern_fill(plain->data, SIZE, 2);
-        read(5 * PAGE, 10);
-        expect_read(5 * PAGE, 10, 5 * PAGE, 6 * PAGE);
-    }
-    EXPECT_EQ(before + 2 * NPRDMA_PAGE_COUNT, region->state(5));
-    EXPECT_EQ(1u, region->stats().restored);
-    read(5 * PAGE, 10);
-    expect_read(5 * PAGE, 10, 0, 0);
-}
-
 /* Absent and present again within one access: only the count shows it. */
 TEST_F(test_iommu_fault, returns_the_page_at_the_end_of_the_same_access)
 {
@@ -242,45 +193,6 @@ TEST_F(test_iommu_fault, does_not_return_a_page_that_the_monitor_invalidated)
     read(5 * PAGE, 10);
     EXPECT_FALSE(region->has(5, NPRDMA_PAGE_BITS));
     EXPECT_EQ(0u, region->stats().restored);
-}
-
-TEST_F(test_iommu_fault, nothing_happens_after_clearing)
-{
-    add(5, 1, 0, 1);
-    npemu_fault_clear(region->iommu.header);
-    read(0, SIZE);
-    expect_read(0, SIZE, 0, 0);
-    EXPECT_EQ(0u, region->stats().faults);
-}
-
-TEST_F(test_iommu_fault, applies_to_the_local_side)
-{
-    add(5, 1, 256);
-    Wr wr(1, IBV_WR_RDMA_READ, {region->sge(region->w, 0, SIZE)});
-    ASSERT_EQ(0, pair->a.post(wr.rdma(*plain)));
-    ASSERT_TRUE(pair->cq_a.expect(1));
-    expect_written(0, SIZE, 5 * PAGE + 256, 6 * PAGE);
-}
-
-/* The granule does not change what an access is. */
-TEST(test_iommu_fault_granule, accesses_are_counted_by_request)
-{
-    Env granule("NPEMU_DMA_GRANULE", "256");
-    RegionPair on(SIZE);
-    auto *header        = on.region.iommu.header;
-    npemu_fault_t fault = {7, NPRDMA_PAGE_R, 2, 700, 0, 0};
-
-    on.region.set_all();
-    pattern_fill(on.memory.data, SIZE, 1);
-    int index = npemu_fault_add(header, &fault);
-    for (int i = 0; i < 2; ++i) {
-        EXPECT_FALSE(npemu_fault_hits(header, index));
-        on.read();
-        ASSERT_TRUE(on.pair.cq_a.expect(1));
-    }
-    EXPECT_TRUE(npemu_fault_hits(header, index));
-    EXPECT_EQ(pattern_byte(1, 7 * PAGE + 699), on.plain.data[7 * PAGE + 699]);
-    EXPECT_EQ(signature_byte(on.region.at(700)), on.plain.data[7 * PAGE + 700]);
 }
 
 /* --- gates of the NIC ------------------------------------------------------*/
@@ -456,9 +368,7 @@ TEST(test_iommu_fault_stopped, stranger_delays_nothing)
                        0, 0});
         ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED,
                                      WAIT_MS));
-        ASSERT_EQ(0, kill(servant.pid(), SIGSTOP));
-        siginfo_t info;
-        ASSERT_EQ(0, waitid(P_PID, servant.pid(), &info, WSTOPPED | WNOWAIT));
+        stop(servant.pid());
         pipe.signal();
         EXPECT_TRUE(pipe.await());
         ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
@@ -481,38 +391,61 @@ TEST(test_iommu_fault_stopped, stranger_delays_nothing)
     job.join();
 }
 
+/* A peer that closes its device while a thread of it executes a request: the
+ * thread is alive, and finishes what it is doing. */
+TEST(test_iommu_fault_stopped, drain_waits_for_a_peer_that_closes)
+{
+    Child peer([](Pipe &pipe) {
+        Side side(QpOptions(), SIZE);
+
+        connect_over(pipe, side.qp);
+        Remote remote = pipe.recv<Remote>();
+        auto done     = std::async(std::launch::async,
+                                   [&] { side.write(1, remote, SIZE); });
+        EXPECT_TRUE(pipe.await());
+        npt_begin_close(side.device.context);
+        pipe.signal();
+        done.wait();
+    });
+    Side side;
+    Shared memory(SIZE);
+    Region region(side.device, memory.data, SIZE);
+    auto *header = region.iommu.header;
+
+    region.set_all();
+    connect_over(peer.pipe(), side.qp);
+    npemu_gate_arm(header, NPEMU_GATE_CHUNK_CHECKED, NPEMU_GATE_ANY_PAGE);
+    peer.pipe().send(region.remote(region.w, 0));
+    ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+    peer.pipe().signal();
+    ASSERT_TRUE(peer.pipe().await());
+    auto drained = std::async(std::launch::async, [&] {
+        npemu_iommu_drain(side.device.context);
+    });
+    EXPECT_EQ(std::future_status::timeout,
+              drained.wait_for(std::chrono::milliseconds(100)));
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
+    drained.wait();
+    peer.join();
+}
+
 /* --- the random plan -------------------------------------------------------*/
 
 class test_iommu_fault_random : public testing::Test {
 protected:
-    struct Outcome {
-        std::vector<uint8_t> data;
-        uint64_t             faults;
-
-        bool operator==(const Outcome &other) const
-        {
-            return (data == other.data) && (faults == other.faults);
-        }
-    };
-
-    /* Always the same accesses, with the table of the same name: the first of a
-     * new process. */
-    static Outcome play(const std::string &spec, int rounds = 40)
+    /* The number of faults of reads that are always the same, by the first
+     * table of a new process; and what the last one gave, in `data`. */
+    uint64_t play(const std::string &spec)
     {
-        Outcome outcome;
-        int pipe_fds[2];
-        EXPECT_EQ(0, pipe(pipe_fds));
-        fcntl(pipe_fds[1], F_SETPIPE_SZ, 1 << 20);
-        fcntl(pipe_fds[1], F_SETFL, O_NONBLOCK);
+        auto *faults = (uint64_t*)(data.data + SIZE);
 
         in_child([&] {
             Env env("NPEMU_FAULT", spec);
             Env rank("PMI_RANK", "3");
-            /* Where does not matter, but to the signature's phase */
             RegionPair on(SIZE);
 
             pattern_fill(on.memory.data, SIZE, 1);
-            for (int round = 0; round < rounds; ++round) {
+            for (int round = 0; round < 40; ++round) {
                 for (size_t i = 0; i < PAGES; ++i) {
                     if (!on.region.has(i, NPRDMA_PAGE_BITS)) {
                         on.region.set(i, 1);
@@ -521,29 +454,10 @@ protected:
                 on.read();
                 ASSERT_TRUE(on.pair.cq_a.expect(1));
             }
-            outcome.faults = on.region.stats().faults;
-            EXPECT_EQ((ssize_t)sizeof(outcome.faults),
-                      write(pipe_fds[1], &outcome.faults,
-                            sizeof(outcome.faults)));
-            EXPECT_EQ((ssize_t)SIZE, write(pipe_fds[1], on.plain.data, SIZE));
+            *faults = on.region.stats().faults;
+            memcpy(data.data, on.plain.data, SIZE);
         });
-        close(pipe_fds[1]);
-        outcome.data.resize(SIZE);
-        size_t done = 0;
-        EXPECT_EQ((ssize_t)sizeof(outcome.faults),
-                  ::read(pipe_fds[0], &outcome.faults,
-                         sizeof(outcome.faults)));
-        while (done < SIZE) {
-            ssize_t n = ::read(pipe_fds[0], outcome.data.data() + done,
-                               SIZE - done);
-            if (n <= 0) {
-                ADD_FAILURE() << "short outcome";
-                break;
-            }
-            done += n;
-        }
-        close(pipe_fds[0]);
-        return outcome;
+        return *faults;
     }
 
     static std::vector<std::string> lines(const std::string &path)
@@ -558,7 +472,7 @@ protected:
         return result;
     }
 
-    test_iommu_fault_random()
+    test_iommu_fault_random() : data(SIZE + PAGE)
     {
         char name[] = "/tmp/npemu-fault-XXXXXX";
         close(mkstemp(name));
@@ -567,32 +481,18 @@ protected:
     }
     ~test_iommu_fault_random() override { unlink(path.c_str()); }
 
+    Shared      data;
     std::string path;
 };
 
-TEST_F(test_iommu_fault_random, evicts_at_its_rate)
-{
-    EXPECT_EQ(0u, play("").faults);
-    EXPECT_EQ(0u, play("rate=0,seed=1").faults);
-    EXPECT_EQ(40 * PAGES, play("rate=1,seed=1").faults);
-    uint64_t faults = play("rate=0.25,seed=1").faults;
-    EXPECT_GT(faults, 150u);
-    EXPECT_LT(faults, 250u);
-}
-
-TEST_F(test_iommu_fault_random, is_repeated_by_its_seed)
-{
-    Outcome first = play("rate=0.3,seed=7");
-
-    EXPECT_TRUE(first == play("rate=0.3,seed=7"));
-    EXPECT_FALSE(first == play("rate=0.3,seed=8"));
-}
-
 TEST_F(test_iommu_fault_random, is_recorded_and_replayed)
 {
-    Outcome first = play("rate=0.1,seed=7,granule=512,record=" + path);
+    uint64_t faults = play("rate=0.1,seed=7,granule=512,record=" + path);
+    std::vector<uint8_t> first(data.data, data.data + SIZE);
     auto recorded = lines(path);
-    ASSERT_EQ(first.faults, recorded.size());
+    ASSERT_EQ(faults, recorded.size());
+    EXPECT_GT(faults, 40u); /* of 800 accesses */
+    EXPECT_LT(faults, 120u);
     for (const auto &line : recorded) {
         unsigned owner, number, access, window, tear, restore;
         unsigned long page;
@@ -605,30 +505,14 @@ TEST_F(test_iommu_fault_random, is_recorded_and_replayed)
         EXPECT_EQ(0u, tear % 256);
     }
 
-    EXPECT_TRUE(first == play("granule=512,replay=" + path));
+    EXPECT_EQ(faults, play("granule=512,replay=" + path));
+    EXPECT_EQ(0, memcmp(first.data(), data.data, SIZE));
+    EXPECT_EQ(faults, play("rate=0.1,seed=7,granule=512"));
+    EXPECT_EQ(0, memcmp(first.data(), data.data, SIZE));
 
     /* A part of it */
     std::ofstream(path) << recorded[0] << "\n" << recorded[1] << "\n";
-    EXPECT_EQ(2u, play("granule=512,replay=" + path).faults);
-}
-
-TEST_F(test_iommu_fault_random, returns_the_pages_it_evicted)
-{
-    /* Evicted and back in every access, for ever */
-    in_child([&] {
-        Env env("NPEMU_FAULT", "rate=1,seed=3,restore=1");
-        RegionPair on(SIZE);
-
-        on.region.set_all();
-        for (int i = 0; i < 100; ++i) {
-            on.read();
-            ASSERT_TRUE(on.pair.cq_a.expect(1));
-        }
-        EXPECT_EQ(100 * PAGES, on.region.stats().faults);
-        EXPECT_EQ(100 * PAGES, on.region.stats().restored);
-        EXPECT_EQ((201 * NPRDMA_PAGE_COUNT) | NPRDMA_PAGE_BITS,
-                  on.region.state(4));
-    });
+    EXPECT_EQ(2u, play("granule=512,replay=" + path));
 }
 
 TEST_F(test_iommu_fault_random, bad_specifications_are_named)
@@ -637,11 +521,8 @@ TEST_F(test_iommu_fault_random, bad_specifications_are_named)
     ASSERT_TRUE(device.ok());
     const std::pair<const char*, const char*> bad[] = {
         {"rate=2", "rate=2 is none of"},
-        {"rate=x", "rate=x"},
-        {"rate=-0.1", "rate=-0.1"},
         {"seed=0.5", "seed=0.5"},
         {"granule=100", "granule=100"},
-        {"granule=131072", "granule=131072"},
         {"colour=red", "colour=red"},
         {"rate", "rate is none of"},
         {"record=", "record="},
@@ -650,12 +531,9 @@ TEST_F(test_iommu_fault_random, bad_specifications_are_named)
     };
 
     for (const auto &spec : bad) {
-        std::string text = stderr_of([&] {
-            EXPECT_EQ(EINVAL, npemu_fault_random(device.context, spec.first))
-                    << spec.first;
+        expect_line(spec.second, [&] {
+            EXPECT_EQ(EINVAL, npemu_fault_random(device.context, spec.first));
         });
-        EXPECT_NE(std::string::npos, text.find(spec.second)) << text;
-        EXPECT_EQ(1, std::count(text.begin(), text.end(), '\n')) << text;
     }
     EXPECT_EQ(0, npemu_fault_random(device.context,
                                     "rate=0.5,seed=0x10,granule=256"));
@@ -673,16 +551,10 @@ TEST_F(test_iommu_fault_random, bad_records_are_named)
         "0.0 1 1 1 0\n",
         "0.0 1 1 1 0 0",
         "0.0 1 1 1 0 0 0\n",
-        "0.0 1 1 1 0 0 \n",
-        "\n",
-        "0 1 1 1 0 0\n",
         "0.0 1 0 1 0 0\n",
-        "0.0 1 1 0 0 0\n",
         "0.0 1 1 4 0 0\n",
         "0.0 1 1 1 4097 0\n",
-        "0.0 -1 1 1 0 0\n",
         "0.0 18446744073709551616 1 1 0 0\n",
-        "0.4294967296 1 1 1 0 0\n",
         "0.0 1 4294967297 1 0 0\n",
         std::string(1, '\0') + "\n",
         std::string(300, '1') + "\n",
@@ -711,14 +583,6 @@ TEST_F(test_iommu_fault_random, bad_records_are_named)
     EXPECT_EQ("", stderr_of([&] {
         EXPECT_EQ(0, npemu_fault_random(device.context, ""));
     }));
-}
-
-TEST_F(test_iommu_fault_random, bad_granule_in_the_environment_is_named)
-{
-    Env env("NPEMU_DMA_GRANULE", "100");
-    std::string text = stderr_of([&] { Device device; });
-
-    EXPECT_NE(std::string::npos, text.find("NPEMU_DMA_GRANULE=100")) << text;
 }
 
 } // namespace

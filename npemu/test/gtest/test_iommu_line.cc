@@ -166,20 +166,6 @@ TEST_P(test_iommu_line, drain_waits_for_its_second_half)
     expect_moved(true, false);
 }
 
-/* The kernel has no such page: that is found out once for an access of it. */
-TEST_P(test_iommu_line, is_all_absent_if_the_kernel_has_no_page)
-{
-    ASSERT_EQ(0, mprotect(from.data + FROM, PAGE, PROT_NONE));
-    auto thread = start(NPEMU_GATE_CHUNK_CHECKED);
-
-    EXPECT_EQ(1u, from.stats().efault);
-    ASSERT_EQ(0, mprotect(from.data + FROM, PAGE, PROT_READ | PROT_WRITE));
-    from.set(FROM / PAGE, 1);
-    finish(NPEMU_GATE_CHUNK_CHECKED, thread);
-    expect_moved(false, false);
-    EXPECT_EQ(1u, from.stats().efault);
-}
-
 /* A request that takes more than a chunk is cut between lines, too. */
 TEST(test_iommu_line_chunk, ends_at_a_line_of_the_source)
 {

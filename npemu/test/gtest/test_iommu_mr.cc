@@ -6,8 +6,6 @@
 
 #include <sys/eventfd.h>
 #include <sys/stat.h>
-#include <dirent.h>
-#include <algorithm>
 #include <fcntl.h>
 #include <fstream>
 #include <sys/syscall.h>
@@ -19,18 +17,6 @@ namespace {
 
 constexpr size_t PAGES = 16;
 constexpr size_t SIZE  = PAGES * PAGE;
-
-size_t count_fds()
-{
-    DIR *dir     = opendir("/proc/self/fd");
-    size_t count = 0;
-
-    while (readdir(dir) != nullptr) {
-        ++count;
-    }
-    closedir(dir);
-    return count;
-}
 
 /* Mappings of tables in a process. */
 size_t count_maps(pid_t pid = getpid())
@@ -68,12 +54,7 @@ protected:
     /* One line that says this; EINVAL. */
     void expect_refused(int fd, const char *why)
     {
-        int error        = 0;
-        std::string text = stderr_of([&] { error = reg_error(fd, 0, PAGE); });
-
-        EXPECT_EQ(EINVAL, error);
-        EXPECT_NE(std::string::npos, text.find(why)) << text;
-        EXPECT_EQ(1, std::count(text.begin(), text.end(), '\n')) << text;
+        expect_line(why, [&] { EXPECT_EQ(EINVAL, reg_error(fd, 0, PAGE)); });
     }
 
     Device device;
@@ -85,20 +66,14 @@ TEST_F(test_iommu_mr, ranges_must_lie_in_one_window)
     Region region(device, memory.data, SIZE);
     int fd = region.iommu.fd;
 
-    EXPECT_EQ(0, reg_error(fd, 0, SIZE));
     EXPECT_EQ(0, reg_error(fd, SIZE - 1, 1));
-    EXPECT_EQ(0, reg_error(fd, SIZE, SIZE));
     EXPECT_EQ(0, reg_error(fd, 2 * SIZE - 1, 1));
-    EXPECT_EQ(0, reg_error(fd, 2 * SIZE, 4 * PAGES));
-    std::string text = stderr_of([&] {
+    stderr_of([&] {
         EXPECT_EQ(EINVAL, reg_error(fd, 1, SIZE));
-        EXPECT_EQ(EINVAL, reg_error(fd, SIZE - 1, 2));
         EXPECT_EQ(EINVAL, reg_error(fd, 2 * SIZE - 1, 2));
         EXPECT_EQ(EINVAL, reg_error(fd, 2 * SIZE, 4 * PAGES + 1));
-        EXPECT_EQ(EINVAL, reg_error(fd, 2 * SIZE + 4 * PAGES, 1));
         EXPECT_EQ(EINVAL, reg_error(fd, UINT64_MAX - 1, 1));
     });
-    EXPECT_NE(std::string::npos, text.find("not within one window")) << text;
     EXPECT_EQ(EINVAL, reg_error(fd, 0, 0));
 }
 
@@ -122,26 +97,10 @@ TEST_F(test_iommu_mr, read_only_windows_refuse_write_access)
     EXPECT_EQ(EINVAL, reg_error(fd, 0, 64, IBV_ACCESS_ON_DEMAND));
 }
 
-TEST_F(test_iommu_mr, nothing_is_pinned)
-{
-    SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers make mlock() do nothing");
-    long before = proc_status_kb("VmLck");
-    Region region(device, memory.data, SIZE);
-
-    EXPECT_EQ(before, proc_status_kb("VmLck"));
-    EXPECT_EQ(SIZE, region.w->length);
-    EXPECT_EQ((void*)SIZE, region.w->addr);
-}
-
 TEST_F(test_iommu_mr, descriptors_of_other_things_are_refused)
 {
     EXPECT_EQ(EBADF, reg_error(-1, 0, PAGE));
     EXPECT_EQ(EBADF, reg_error(9999, 0, PAGE));
-
-    int file = open("/tmp", O_TMPFILE | O_RDWR, 0600);
-    ASSERT_GE(file, 0);
-    expect_refused(file, "it is not that of a region");
-    close(file);
 
     int plain = memfd_create("other", MFD_ALLOW_SEALING);
     ASSERT_EQ(0, ftruncate(plain, 1 << 20));
@@ -149,12 +108,6 @@ TEST_F(test_iommu_mr, descriptors_of_other_things_are_refused)
     ASSERT_EQ(0, fcntl(plain, F_ADD_SEALS, F_SEAL_SHRINK));
     expect_refused(plain, "it is not that of a region");
     close(plain);
-
-    int tiny = memfd_create("tiny", MFD_ALLOW_SEALING);
-    ASSERT_EQ(0, ftruncate(tiny, 100));
-    ASSERT_EQ(0, fcntl(tiny, F_ADD_SEALS, F_SEAL_SHRINK));
-    expect_refused(tiny, "it is not that of a region");
-    close(tiny);
 }
 
 /* A copy of a table, changed in one place. */
@@ -187,7 +140,7 @@ TEST_F(test_iommu_mr, damaged_tables_are_refused)
     ASSERT_EQ(0, fstat(region.iommu.fd, &st));
     const size_t size = st.st_size;
     /* Offsets of struct npemu_iommu_header */
-    const size_t magic = 0, version = 8, pid = 12, address = 32, length = 40;
+    const size_t magic = 0, version = 8, pid = 12, length = 40;
 
     Forgery same(region.iommu, size, 0, 0);
     EXPECT_EQ(0, reg_error(same.fd, 0, PAGE));
@@ -197,12 +150,8 @@ TEST_F(test_iommu_mr, damaged_tables_are_refused)
                    "made by another version");
     expect_refused(Forgery(region.iommu, size, pid, 1).fd,
                    "another process'");
-    expect_refused(Forgery(region.iommu, size, address, 8).fd, "damaged");
     expect_refused(Forgery(region.iommu, size, length + 5, 1).fd, "damaged");
-    /* Truncated, and too small for any */
     expect_refused(Forgery(region.iommu, size - 1, 0, 0).fd, "damaged");
-    expect_refused(Forgery(region.iommu, 4 * PAGE, 0, 0).fd,
-                   "it is not that of a region");
 }
 
 TEST_F(test_iommu_mr, forked_child_is_refused)
@@ -217,206 +166,104 @@ TEST_F(test_iommu_mr, forked_child_is_refused)
     });
 }
 
-TEST_F(test_iommu_mr, failed_registrations_leave_nothing)
-{
-    npemu_iommu_t iommu;
-    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
-                                    &iommu));
-    size_t fds = count_fds(), maps = count_maps();
-
-    stderr_of([&] {
-        EXPECT_EQ(EINVAL, reg_error(iommu.fd, 5 * SIZE, PAGE));
-        EXPECT_EQ(EACCES, reg_error(iommu.fd, 0, PAGE, ACCESS_ALL));
-    });
-    EXPECT_EQ(fds, count_fds());
-    EXPECT_EQ(maps, count_maps());
-    npemu_iommu_destroy(&iommu);
-}
-
-/* --- in a process that has no device yet -----------------------------------*/
-
-TEST(test_iommu_mr_child, regions_of_others_are_refused)
-{
-    Shared memory(SIZE);
-    npemu_iommu_t iommu;
-    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
-                                    &iommu));
-    in_child([&] {
-        Device own;
-        ASSERT_TRUE(own.ok());
-        std::string text = stderr_of([&] {
-            EXPECT_EQ(nullptr, npemu_reg_dmabuf_mr(own.pd, 0, PAGE, 0,
-                                                   iommu.fd, 0));
-        });
-        EXPECT_NE(std::string::npos, text.find("another process'")) << text;
-    });
-    npemu_iommu_destroy(&iommu);
-}
-
-TEST(test_iommu_mr_child, closing_the_device_releases_what_is_left)
-{
-    Shared memory(SIZE);
-    npemu_iommu_t iommu;
-    in_child([&] {
-        size_t fds = count_fds();
-        {
-            ibv_device **list = npemu_get_device_list(nullptr);
-            ibv_context *own  = npemu_open_device(list[0]);
-            ASSERT_NE(nullptr, own);
-            ibv_pd *pd = npemu_alloc_pd(own);
-            ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE,
-                                            SIGNATURE, &iommu));
-            EXPECT_NE(nullptr, npemu_reg_dmabuf_mr(pd, 0, PAGE, 0, iommu.fd,
-                                                   0));
-            npemu_close_device(own);
-            npemu_free_device_list(list);
-        }
-        npemu_iommu_destroy(&iommu);
-        EXPECT_EQ(fds, count_fds());
-        EXPECT_EQ(0u, count_maps());
-    });
-}
-
 /* --- with a peer -----------------------------------------------------------*/
 
-TEST(test_iommu_mr_peer, maps_once_per_table)
-{
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-    Region one(device, memory.data, SIZE / 2);
-    Region two(device, memory.data + SIZE / 2, SIZE / 2);
-
-    servant.connect(device);
-    EXPECT_EQ(0u, count_maps(servant.pid()));
-    for (int i = 0; i < 3; ++i) {
-        for (Region *region : {&one, &two}) {
-            for (ibv_mr *mr : {region->r, region->s}) {
-                Remote remote = {(mr == region->s) ? 0 : region->at(0),
-                                 mr->rkey};
-                ASSERT_EQ(IBV_WC_SUCCESS,
-                          servant.rdma(IBV_WR_RDMA_READ, remote, 0, 16));
-            }
-        }
+class test_iommu_mr_peer : public testing::Test {
+protected:
+    test_iommu_mr_peer() : servant(SIZE), memory(SIZE)
+    {
+        servant.connect(device);
     }
-    EXPECT_EQ(2u, count_maps(servant.pid()));
-    servant.dismiss();
-}
+    ~test_iommu_mr_peer() override { servant.dismiss(); }
 
-TEST(test_iommu_mr_peer, unmaps_tables_of_destroyed_regions)
-{
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-
-    servant.connect(device);
-    for (int i = 0; i < 50; ++i) {
-        Region region(device, memory.data, SIZE, i);
-        uint64_t want = i;
-        ASSERT_EQ(IBV_WC_SUCCESS,
-                  servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
-                               8));
-        /* The signature shows that it is the right one */
-        ASSERT_EQ(0, memcmp(&want, servant.shared.data, 8));
-        ASSERT_LE(count_maps(servant.pid()), 1u);
+    ibv_wc_status read(const Remote &remote)
+    {
+        return servant.rdma(IBV_WR_RDMA_READ, remote, 0, 8);
     }
-    servant.dismiss();
-}
+    uint64_t word() const { return *(uint64_t*)servant.shared.data; }
 
-TEST(test_iommu_mr_peer, keeps_a_bounded_number_of_tables)
+    Servant servant; /* first: it forks */
+    Device  device;
+    Shared  memory;
+};
+
+/* The signature shows that each is the right one. */
+TEST_F(test_iommu_mr_peer, keeps_a_bounded_number_of_tables)
 {
     constexpr size_t COUNT = 300;
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(COUNT * PAGE);
+    Shared large(COUNT * PAGE);
     std::vector<std::unique_ptr<Region>> regions;
 
-    servant.connect(device);
     for (size_t i = 0; i < COUNT; ++i) {
         regions.push_back(std::make_unique<Region>(
-                device, memory.data + i * PAGE, PAGE, i));
+                device, large.data + i * PAGE, PAGE, i));
     }
     for (int round = 0; round < 2; ++round) {
         for (size_t i = 0; i < COUNT; ++i) {
-            uint64_t want = i;
             ASSERT_EQ(IBV_WC_SUCCESS,
-                      servant.rdma(IBV_WR_RDMA_READ,
-                                   regions[i]->remote(regions[i]->r, 0), 0,
-                                   8));
-            ASSERT_EQ(0, memcmp(&want, servant.shared.data, 8));
+                      read(regions[i]->remote(regions[i]->r, 0)));
+            ASSERT_EQ(i, word());
         }
         EXPECT_LE(count_maps(servant.pid()), 256u);
     }
-    servant.dismiss();
+    regions.clear();
+    Region last(device, memory.data, SIZE);
+    EXPECT_EQ(IBV_WC_SUCCESS, read(last.remote(last.r, 0)));
+    EXPECT_EQ(1u, count_maps(servant.pid()));
 }
 
-TEST(test_iommu_mr_peer, old_keys_are_refused_after_deregistration)
+TEST_F(test_iommu_mr_peer, old_keys_are_refused_after_deregistration)
 {
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
     Region region(device, memory.data, SIZE);
 
-    servant.connect(device);
-    ASSERT_EQ(IBV_WC_SUCCESS, servant.rdma(IBV_WR_RDMA_READ,
-                                           region.remote(region.r, 0), 0, 8));
     Remote old = region.remote(region.r, 0);
+    ASSERT_EQ(IBV_WC_SUCCESS, read(old));
     region.dereg();
     Region again(device, memory.data, SIZE);
-    EXPECT_EQ(IBV_WC_REM_ACCESS_ERR,
-              servant.rdma(IBV_WR_RDMA_READ, old, 0, 8));
-    servant.dismiss();
+    EXPECT_EQ(IBV_WC_REM_ACCESS_ERR, read(old));
 }
 
-TEST(test_iommu_mr_peer, region_destroyed_before_its_mrs_is_absent)
+TEST_F(test_iommu_mr_peer, region_destroyed_before_its_mrs_is_absent)
 {
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
     auto region = std::make_unique<Region>(device, memory.data, SIZE);
 
-    servant.connect(device);
     region->set_all();
     pattern_fill(memory.data, SIZE, 1);
     Remote remote = region->remote(region->r, 0);
-    ASSERT_EQ(IBV_WC_SUCCESS, servant.rdma(IBV_WR_RDMA_READ, remote, 0, 8));
+    ASSERT_EQ(IBV_WC_SUCCESS, read(remote));
     ASSERT_TRUE(pattern_holds(servant.shared.data, 8, 1));
 
     ibv_mr *mrs[] = {region->r, region->w, region->s};
     region->r = region->w = region->s = nullptr;
     region.reset();
-    ASSERT_EQ(IBV_WC_SUCCESS, servant.rdma(IBV_WR_RDMA_READ, remote, 0, 8));
-    uint64_t want = SIGNATURE;
-    EXPECT_EQ(0, memcmp(&want, servant.shared.data, 8));
+    ASSERT_EQ(IBV_WC_SUCCESS, read(remote));
+    EXPECT_EQ(SIGNATURE, word());
     for (ibv_mr *mr : mrs) {
         EXPECT_EQ(0, npemu_dereg_mr(mr));
     }
-    servant.dismiss();
 }
 
-/* The owner's descriptor has become that of something else: the peer must
- * notice. */
-static void expect_refused_by_peer(const std::function<int()> &open_other)
-{
-    Servant servant(SIZE);
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Shared memory(SIZE);
-    Region region(device, memory.data, SIZE);
+/* The owner's descriptor has become that of something else, another table or no
+ * file at all: the peer must notice. */
+class test_iommu_mr_descriptor :
+        public test_iommu_mr_peer, public testing::WithParamInterface<bool> {
+};
 
-    servant.connect(device);
-    /* Whatever the device holds of the table becomes the other file */
+TEST_P(test_iommu_mr_descriptor, of_something_else_is_refused)
+{
     struct stat want, st;
+    Region region(device, memory.data, SIZE);
+    npemu_iommu_t other;
+    ASSERT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE, SIGNATURE,
+                                    &other));
+
     ASSERT_EQ(0, fstat(region.iommu.fd, &want));
+    int by       = GetParam() ? dup(other.fd) : eventfd(0, EFD_CLOEXEC);
     int replaced = -1;
-    for (int fd = 3; fd < 256; ++fd) {
-        /* Not fstat(): ThreadSanitizer takes it for a race with the thread that
-         * closes those of processes that have ended */
+    for (int fd : open_fds()) {
+        /* Whatever the device holds of the table. Not fstat(): ThreadSanitizer
+         * takes it for a race with the thread that closes those of processes
+         * that have ended */
         if ((fd != region.iommu.fd) &&
             (syscall(SYS_newfstatat, fd, "", &st, AT_EMPTY_PATH) == 0) &&
             (st.st_ino == want.st_ino) && (st.st_dev == want.st_dev)) {
@@ -424,62 +271,29 @@ static void expect_refused_by_peer(const std::function<int()> &open_other)
         }
     }
     ASSERT_GE(replaced, 0);
-    int other = open_other();
-    ASSERT_GE(other, 0);
-    ASSERT_EQ(replaced, dup3(other, replaced, O_CLOEXEC));
-    close(other);
-    EXPECT_EQ(IBV_WC_REM_OP_ERR,
-              servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, 0), 0,
-                           8));
-    servant.dismiss();
+    ASSERT_EQ(replaced, dup3(by, replaced, O_CLOEXEC));
+    close(by);
+    EXPECT_EQ(IBV_WC_REM_OP_ERR, read(region.remote(region.r, 0)));
+    npemu_iommu_destroy(&other);
 }
 
-TEST(test_iommu_mr_peer, descriptor_that_is_another_table_is_refused)
-{
-    Shared memory(SIZE);
-
-    expect_refused_by_peer([&] {
-        npemu_iommu_t other;
-        EXPECT_EQ(0, npemu_iommu_create((uintptr_t)memory.data, SIZE,
-                                        SIGNATURE, &other));
-        int fd = dup(other.fd);
-        npemu_iommu_destroy(&other);
-        return fd;
-    });
-}
-
-TEST(test_iommu_mr_peer, descriptor_that_is_no_file_is_refused)
-{
-    expect_refused_by_peer([] { return eventfd(0, EFD_CLOEXEC); });
-}
+INSTANTIATE_TEST_SUITE_P(is_a_table, test_iommu_mr_descriptor,
+                         testing::Bool(), testing::PrintToStringParamName());
 
 /* A process that dies with tables of its peer, and with tables of its own. */
-TEST(test_iommu_mr_peer, death_leaves_nothing)
+TEST_F(test_iommu_mr_peer, death_leaves_nothing)
 {
-    Shared memory(SIZE);
-    size_t fds, maps;
+    size_t fds = open_fds().size(), maps = count_maps();
     {
-        auto servant = std::make_unique<Servant>(SIZE);
-        Device device;
-        ASSERT_TRUE(device.ok());
-        fds  = count_fds();
-        maps = count_maps();
-        {
-            Region region(device, memory.data, SIZE);
-            servant->connect(device);
-            ASSERT_EQ(IBV_WC_SUCCESS,
-                      servant->rdma(IBV_WR_RDMA_READ,
-                                    region.remote(region.r, 0), 0, 8));
-            servant->kill();
-            region.set_all();
-            region.evict(0, PAGES);
-            npemu_iommu_drain(device.context);
-        }
-        EXPECT_EQ(maps, count_maps());
-        servant.reset();
+        Region region(device, memory.data, SIZE);
+        ASSERT_EQ(IBV_WC_SUCCESS, read(region.remote(region.r, 0)));
+        servant.kill();
+        region.set_all();
+        region.evict(0, PAGES);
+        npemu_iommu_drain(device.context);
     }
-    EXPECT_EQ(0u, count_maps());
-    EXPECT_GE(fds, count_fds());
+    EXPECT_EQ(maps, count_maps());
+    EXPECT_GE(fds, open_fds().size());
 }
 
 } // namespace

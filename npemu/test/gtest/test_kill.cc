@@ -3,6 +3,7 @@
 /* Processes that are killed in the midst of it, at random moments. */
 
 #include "npemu_rank.h"
+#include "npemu_segments.h"
 
 #include <cerrno>
 #include <cstdlib>
@@ -12,33 +13,22 @@
 #include <thread>
 
 #include <dirent.h>
-#include <sys/ipc.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
-#include <sys/shm.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;
 
-static size_t segments_left()
-{
-    struct shm_info info;
-
-    shmctl(0, SHM_INFO, (struct shmid_ds*)&info);
-    return info.used_ids;
-}
-
 /*
  * The victim and the survivor write, read, add and send to each other at full
  * speed, on RC and with small and large messages, until the victim is killed.
  */
-class Traffic {
+class Traffic : public Side {
 public:
     explicit Traffic(unsigned seed) :
-        random(seed), cq(device, 1024), qp(device, cq, cq, options()),
-        buffer(device, 512 << 10)
+        Side(options(), 512 << 10), random(seed)
     {
     }
 
@@ -49,8 +39,6 @@ public:
         result.retry_cnt = 7;
         return result;
     }
-
-    Remote remote() { return {buffer.at(0), buffer.mr->rkey}; }
 
     void start()
     {
@@ -103,13 +91,7 @@ public:
 
 private:
     std::mt19937 random;
-
-public:
-    Device device;
-    Cq     cq;
-    Qp     qp;
-    Buffer buffer;
-    int    in_flight = 0;
+    int          in_flight = 0;
 };
 
 static void run_until_killed(Pipe &pipe, unsigned seed)
@@ -165,9 +147,8 @@ TEST(test_kill, peers_get_a_transport_error)
 
 TEST(test_kill, peers_get_a_transport_error_in_the_arena)
 {
-    Buffer::set_in_arena(true);
+    Buffer::InArena in_arena;
     kill_in_the_midst(100);
-    Buffer::set_in_arena(false);
 }
 
 /* Receives of one SRQ for messages of less than 9 KiB, behind a page */
@@ -211,117 +192,18 @@ public:
     QpOptions options;
 };
 
-/* What a process needs that sends messages of random sizes */
-struct sender {
-    explicit sender(unsigned seed) : random(seed) {}
-
-    Wr next_send()
-    {
-        return Wr(2, IBV_WR_SEND, {buffer.sge(64, random() % 9000)});
-    }
-
-    Device       device;
-    Cq           cq{device, 256};
-    Qp           qp{device, cq, cq};
-    Buffer       buffer{device, 64 << 10};
-    std::mt19937 random;
-};
-
-/* Adds to the word at the hub's beginning, and sends */
-static void add_and_send(Pipe &pipe, unsigned seed)
-{
-    sender self(seed);
-
-    ASSERT_TRUE(self.device.ok());
-    connect_over(pipe, self.qp);
-    Remote word = pipe.recv<Remote>();
-    pipe.signal();
-    for (uint64_t i = 0; i < 3000; ++i) {
-        Wr add(1, IBV_WR_ATOMIC_FETCH_AND_ADD, {self.buffer.sge(0, 8)}, 0);
-        add.atomic(word, 1);
-        Wr send = self.next_send();
-        add.then(send);
-        ASSERT_EQ(0, self.qp.post(add));
-        ASSERT_TRUE(self.cq.expect(2));
-    }
-    pipe.signal();
-    pipe.await();
-}
-
-/* A hub that two processes hit: one SRQ, one CQ, one memory. One of them is
- * killed after a delay in microseconds. */
-static void kill_one_of_two(unsigned stays_seed, unsigned dies_seed,
-                            unsigned delay)
-{
-    Child stays([&](Pipe &pipe) { add_and_send(pipe, stays_seed); });
-    Child dies([&](Pipe &pipe) { add_and_send(pipe, dies_seed); });
-    hub self(64);
-    ASSERT_TRUE(self.device.ok());
-    Qp a(self.device, self.send_cq, self.recv_cq, self.options);
-    Qp b(self.device, self.send_cq, self.recv_cq, self.options);
-    Remote word = {self.memory.at(0), self.memory.mr->rkey};
-
-    connect_over(stays.pipe(), a);
-    connect_over(dies.pipe(), b);
-    stays.pipe().send(word);
-    dies.pipe().send(word);
-    ASSERT_TRUE(stays.pipe().await());
-    ASSERT_TRUE(dies.pipe().await());
-
-    bool killed     = false;
-    auto start      = Clock::now();
-    auto latest     = start;
-    unsigned from_a = 0;
-    while (from_a < 3000) {
-        if (!killed && (ms_since(start) * 1000 > delay)) {
-            dies.kill();
-            killed = true;
-        }
-        if (self.poll() == a.qp->qp_num) {
-            latest = Clock::now();
-            ++from_a;
-        }
-        ASSERT_FALSE(testing::Test::HasFailure());
-        /* Not of all: on a link each waits, and a busy machine makes it long */
-        ASSERT_GT(WAIT_MS, ms_since(latest)) << "after " << from_a;
-    }
-    ASSERT_TRUE(stays.pipe().await());
-    /* Also what the dead one held of the SRQ is back: 64 in a row. */
-    EXPECT_LE(3000u, *(volatile uint64_t*)self.memory.data);
-    stays.pipe().signal();
-    stays.join();
-    if (!killed) {
-        dies.kill();
-    }
-}
-
-/* The others go on: nothing they share with the dead one blocks them. */
-TEST(test_kill, other_processes_are_not_blocked)
-{
-    unsigned seed = base_seed() + 1;
-    std::mt19937 random(seed);
-    SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 1));
-
-    for (int round = 0; round < 12 * factor(); ++round) {
-        unsigned seeds[2] = {(unsigned)random(), (unsigned)random()};
-        ASSERT_NO_FATAL_FAILURE(
-                kill_one_of_two(seeds[0], seeds[1], random() % 5000));
-    }
-}
-
 /* Sends until it is killed */
 static void send_on(Pipe &pipe, unsigned seed)
 {
     if (!pipe.await()) {
         return;
     }
-    sender self(seed);
-    ASSERT_TRUE(self.device.ok());
+    std::mt19937 random(seed);
+    Side self;
     connect_over(pipe, self.qp);
     pipe.signal();
     for (;;) {
-        Wr send = self.next_send();
-        ASSERT_EQ(0, self.qp.post(send));
+        self.send(2, random() % 9000);
         ASSERT_TRUE(self.cq.expect(2));
     }
 }
@@ -388,24 +270,6 @@ static void expect_all_receives(hub &self, int count)
     EXPECT_EQ((1u << count) - 1, seen);
 }
 
-/* No receive is lost with a sender that dies between taking and filling it. */
-TEST(test_kill, receives_are_not_lost)
-{
-    unsigned seed = base_seed() + 2;
-    std::mt19937 random(seed);
-    SCOPED_TRACE("NPEMU_TEST_SEED=" + std::to_string(seed - 2));
-    auto victims = start_victims(40 * factor(), random);
-
-    hub self(8);
-    for (auto &victim : victims) {
-        Qp qp(self.device, self.send_cq, self.recv_cq, self.options);
-        ASSERT_NO_FATAL_FAILURE(take_and_kill(self, qp, *victim,
-                                              random() % 2000));
-        ASSERT_NO_FATAL_FAILURE(take_the_rest(self));
-    }
-    expect_all_receives(self, 8);
-}
-
 static pid_t tid_of_npemu()
 {
     pid_t found = -1;
@@ -435,7 +299,7 @@ static long syscall_of(pid_t tid)
 }
 
 /* Stops a thread of the parent while it waits, so that it holds no lock */
-static void stop(pid_t tid)
+static void stop_waiting(pid_t tid)
 {
     auto start = Clock::now();
     int status;
@@ -458,7 +322,7 @@ static void trace(Pipe &pipe)
     pid_t tid;
 
     while ((tid = pipe.recv<pid_t>()) != 0) {
-        ASSERT_NO_FATAL_FAILURE(stop(tid));
+        ASSERT_NO_FATAL_FAILURE(stop_waiting(tid));
         pipe.signal();
         ASSERT_TRUE(pipe.await());
         ASSERT_EQ(0, ptrace(PTRACE_DETACH, tid, 0, 0));
@@ -466,8 +330,9 @@ static void trace(Pipe &pipe)
     }
 }
 
-/* Also if it has ended, and another one has taken its slot and ended, before
- * the owner's thread has heard of either. */
+/* No receive is lost with a sender that dies between taking and filling it.
+ * Also if another one has taken its slot and ended, before the owner's thread
+ * has heard of either. */
 TEST(test_kill, receives_of_unseen_senders_are_not_lost)
 {
     unsigned seed = base_seed() + 5;
@@ -524,8 +389,7 @@ TEST(test_kill, nothing_is_left_of_four_killed_processes)
                     std::chrono::microseconds(random() % 5000));
             rank->kill();
         }
-        EXPECT_TRUE(wait_until([] { return segments_left() == 0; }))
-                << segments_left() << " segments";
+        EXPECT_TRUE(wait_until([] { return segments().empty(); }));
     }
 }
 
@@ -533,15 +397,7 @@ TEST(test_kill, nothing_is_left_of_four_killed_processes)
  * may be in several pieces */
 static std::pair<size_t, size_t> held()
 {
-    std::pair<size_t, size_t> count;
     std::set<std::string> segments;
-    DIR *dir = opendir("/proc/self/fd");
-
-    while (readdir(dir) != nullptr) {
-        ++count.first;
-    }
-    closedir(dir);
-
     std::ifstream maps("/proc/self/maps");
     for (std::string range, rights, offset, device, inode, rest;
          maps >> range >> rights >> offset >> device >> inode &&
@@ -550,24 +406,19 @@ static std::pair<size_t, size_t> held()
             segments.insert(inode);
         }
     }
-    count.second = segments.size();
-    return count;
+    return {open_fds().size(), segments.size()};
 }
 
 /* Is connected twice, and armed: peers need a descriptor of its channel */
 static void be_connected(Pipe &pipe)
 {
-    Device device;
-    Channel channel(device);
-    Cq cq(device, 256, &channel);
-    Qp with_receive(device, cq, cq), without(device, cq, cq);
-    Buffer buffer(device, 4096);
+    Side side;
+    Qp without(side.device, side.cq, side.cq);
 
-    ASSERT_TRUE(device.ok());
-    connect_over(pipe, with_receive);
+    connect_over(pipe, side.qp);
     connect_over(pipe, without);
-    ASSERT_EQ(0, with_receive.post_recv(1, {buffer.sge()}));
-    ASSERT_EQ(0, ibv_req_notify_cq(cq, 0));
+    ASSERT_EQ(0, side.qp.post_recv(1, {side.buffer.sge()}));
+    ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 0));
     pipe.signal();
     pipe.await();
 }

@@ -13,23 +13,6 @@
 
 using namespace npt;
 
-TEST(test_mr, describes_the_memory)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Buffer buffer(device, 3 * 4096, -1);
-
-    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data + 5, 5000, ACCESS_ALL);
-    ASSERT_NE(nullptr, mr);
-    EXPECT_EQ(device.context, mr->context);
-    EXPECT_EQ(device.pd, mr->pd);
-    EXPECT_EQ(buffer.data + 5, mr->addr);
-    EXPECT_EQ(5000u, mr->length);
-    EXPECT_NE(0u, mr->lkey);
-    EXPECT_NE(0u, mr->rkey);
-    EXPECT_EQ(0, npemu_dereg_mr(mr));
-}
-
 TEST(test_mr, keys_are_not_soon_reused)
 {
     Device device;
@@ -43,21 +26,6 @@ TEST(test_mr, keys_are_not_soon_reused)
         ASSERT_NE(nullptr, mr);
         EXPECT_TRUE(keys.insert(mr->rkey).second) << "round " << i;
         ASSERT_EQ(0, npemu_dereg_mr(mr));
-    }
-}
-
-TEST(test_mr, refuses_contradictory_access)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Buffer buffer(device, 4096, -1);
-
-    for (int access : {(int)IBV_ACCESS_REMOTE_WRITE,
-                       (int)IBV_ACCESS_REMOTE_ATOMIC}) {
-        errno = 0;
-        EXPECT_EQ(nullptr,
-                  npemu_reg_mr(device.pd, buffer.data, 4096, access));
-        EXPECT_EQ(EINVAL, errno) << access;
     }
 }
 
@@ -164,43 +132,6 @@ TEST(test_mr, pins_pages)
     EXPECT_EQ(before, proc_status_kb("VmLck"));
 }
 
-TEST(test_mr, pinned_pages_are_present)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Buffer buffer(device, 16 * 4096);
-    unsigned char present[16];
-
-    ASSERT_EQ(0, mincore(buffer.data, buffer.length, present));
-    for (unsigned char page : present) {
-        EXPECT_EQ(1, page & 1);
-    }
-}
-
-TEST(test_mr, pin_none_pins_nothing)
-{
-    in_child([] {
-        setenv("NPEMU_PIN", "none", 1);
-        Device device;
-        ASSERT_TRUE(device.ok());
-        Buffer buffer(device, 64 * 4096);
-        EXPECT_EQ(0, proc_status_kb("VmLck"));
-    });
-}
-
-TEST(test_mr, pin_unknown_value_is_named)
-{
-    std::string said = stderr_of([] {
-        in_child([] {
-            setenv("NPEMU_PIN", "granny", 1);
-            Device device;
-            Buffer buffer(device, 4096);
-        });
-    });
-    EXPECT_NE(std::string::npos, said.find("NPEMU_PIN")) << said;
-    EXPECT_NE(std::string::npos, said.find("granny")) << said;
-}
-
 TEST(test_mr, enomem_at_memlock_limit)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
@@ -234,90 +165,6 @@ TEST(test_mr, enomem_at_memlock_limit)
             EXPECT_EQ(0, npemu_dereg_mr(mr));
         }
     });
-}
-
-TEST(test_mr, a_thousand_are_registered_at_once)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Buffer buffer(device, 4096, -1);
-    std::vector<ibv_mr*> mrs;
-    std::set<uint32_t> keys;
-
-    for (int i = 0; i < 1000; ++i) {
-        ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 4096, ACCESS_ALL);
-        ASSERT_NE(nullptr, mr);
-        EXPECT_TRUE(keys.insert(mr->rkey).second);
-        mrs.push_back(mr);
-    }
-    for (ibv_mr *mr : mrs) {
-        EXPECT_EQ(0, npemu_dereg_mr(mr));
-    }
-    EXPECT_EQ(0, proc_status_kb("VmLck"));
-}
-
-TEST(test_mr, limit_is_the_advertised_one)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    ibv_device_attr attr;
-    Buffer buffer(device, 4096, -1);
-    std::vector<ibv_mr*> mrs;
-    ibv_mr *mr;
-
-    ASSERT_EQ(0, npemu_query_device(device.context, &attr));
-    SKIP_UNLESS(attr.max_mr <= 1 << 18, "limit too large to be reached");
-    while ((mr = npemu_reg_mr(device.pd, buffer.data, 4096, 0)) != nullptr) {
-        mrs.push_back(mr);
-        ASSERT_GE((size_t)attr.max_mr, mrs.size());
-    }
-    EXPECT_EQ(ENOMEM, errno);
-    EXPECT_EQ((size_t)attr.max_mr, mrs.size());
-    for (ibv_mr *m : mrs) {
-        ASSERT_EQ(0, npemu_dereg_mr(m));
-    }
-}
-
-TEST(test_mr, registered_by_many_threads)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Buffer buffer(device, 64 * 4096, -1);
-    std::vector<std::thread> threads;
-
-    for (int t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            for (int i = 0; i < 200; ++i) {
-                ibv_mr *mr = npemu_reg_mr(device.pd,
-                                          buffer.data + (i + t) % 48 * 4096,
-                                          16 * 4096, ACCESS_ALL);
-                ASSERT_NE(nullptr, mr);
-                ASSERT_EQ(0, npemu_dereg_mr(mr));
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_EQ(0, proc_status_kb("VmLck"));
-}
-
-TEST(test_mr, zero_based)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    Pair pair(device);
-    Buffer local(device, 4096), remote(device, 4096, -1);
-
-    ibv_mr *mr = npemu_reg_mr(device.pd, remote.data, 4096,
-                              ACCESS_ALL | IBV_ACCESS_ZERO_BASED);
-    ASSERT_NE(nullptr, mr) << strerror(errno);
-    local.fill(1);
-    Wr write(1, IBV_WR_RDMA_WRITE, {local.sge(0, 96)});
-    ASSERT_EQ(0, pair.a.post(write.rdma(Remote{4000, mr->rkey})));
-    pair.cq_a.expect(1);
-    EXPECT_TRUE(pattern_holds(remote.data + 4000, 96, 1));
-    EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
 /* A key is addressed by I/O addresses, on both sides of a transfer. */

@@ -137,25 +137,3 @@ TEST_P(test_odp, what_is_not_there_is_an_error)
         EXPECT_TRUE(pattern_holds(remote.data + 2 * PAGE, 0, 1));
     }
 }
-
-/* The device reports on-demand paging of one-sided operations only */
-TEST_P(test_odp, messages_are_refused)
-{
-    ASSERT_TRUE(device.ok());
-    Buffer demand(device, PAGE, ODP), pinned(device, PAGE);
-
-    {
-        Pair pair(device);
-        ASSERT_EQ(0, pair.b.post_recv(1, {pinned.sge()}));
-        Wr send(2, IBV_WR_SEND, {demand.sge(0, 64)});
-        ASSERT_EQ(0, pair.a.post(send));
-        EXPECT_TRUE(pair.cq_a.expect(2, IBV_WC_LOC_PROT_ERR));
-    }
-    for (size_t size : {size_t(64), PAGE}) {
-        Pair pair(device);
-        ASSERT_EQ(0, pair.b.post_recv(1, {demand.sge()}));
-        Wr send(2, IBV_WR_SEND, {pinned.sge(0, size)});
-        ASSERT_EQ(0, pair.a.post(send));
-        EXPECT_EQ(IBV_WC_LOC_PROT_ERR, pair.cq_b.wait().status) << size;
-    }
-}

@@ -9,13 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
-#include <cstdlib>
-#include <set>
 #include <thread>
 
-#include <dirent.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -23,43 +19,6 @@
 #include <unistd.h>
 
 using namespace npt;
-
-/* One side of a connection between two processes. */
-struct Side {
-    explicit Side(const QpOptions &options = QpOptions(),
-                  size_t size = 64 << 10) :
-        channel(device), cq(device, 256, &channel),
-        qp(device, cq, cq, options), buffer(device, size)
-    {
-    }
-
-    /* A SEND, or a WRITE to a peer, from the beginning of the buffer. */
-    void send(uint64_t wr_id, uint32_t length = 8)
-    {
-        Wr wr(wr_id, IBV_WR_SEND, {buffer.sge(0, length)});
-        ASSERT_EQ(0, qp.post(wr));
-    }
-    void write(uint64_t wr_id, const Remote &remote, uint32_t length = 8)
-    {
-        Wr wr(wr_id, IBV_WR_RDMA_WRITE, {buffer.sge(0, length)});
-        ASSERT_EQ(0, qp.post(wr.rdma(remote)));
-    }
-
-    Device  device;
-    Channel channel;
-    Cq      cq;
-    Qp      qp;
-    Buffer  buffer;
-};
-
-/* A peer that connects, and then waits for the end of the test. */
-static void be_idle(Pipe &pipe)
-{
-    Side side;
-
-    connect_over(pipe, side.qp);
-    EXPECT_TRUE(pipe.await());
-}
 
 /* --- sleeping ------------------------------------------------------------- */
 
@@ -128,31 +87,11 @@ TEST(test_process_sleep, sender_waits_for_a_receive_asleep)
     receiver.join();
 }
 
-TEST(test_process_sleep, rnr_exceeded_wakes_a_sleeping_sender)
-{
-    Child receiver(be_idle);
-    QpOptions options;
-    options.rnr_retry = 2;
-    Side side(options);
-    connect_over(receiver.pipe(), side.qp);
-    ASSERT_EQ(0, ibv_req_notify_cq(side.cq, 1));
-    side.send(1);
-    EXPECT_EQ(side.cq.cq, side.channel.take());
-    side.cq.expect(1, IBV_WC_RNR_RETRY_EXC_ERR);
-    receiver.pipe().signal();
-    receiver.join();
-}
-
 /* --- death ---------------------------------------------------------------- */
 
 TEST(test_process_death, peer_killed_before_the_request)
 {
-    Child peer([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        pipe.send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
-        pause();
-    });
+    Child peer(be_idle);
     QpOptions options;
     options.timeout   = 12;
     options.retry_cnt = 2;
@@ -189,45 +128,6 @@ TEST(test_process_death, peer_calls_exec)
 
 /* --- stopped -------------------------------------------------------------- */
 
-TEST(test_process_stopped,
-     deregistering_waits_for_or_outruns_a_stopped_initiator)
-{
-    Child initiator([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        Remote remote = pipe.recv<Remote>();
-        pipe.signal();
-        for (;;) {
-            side.write(1, remote, 32 << 10);
-            ibv_wc wc = side.cq.wait();
-            if (wc.status != IBV_WC_SUCCESS) {
-                EXPECT_EQ(IBV_WC_REM_ACCESS_ERR, wc.status);
-                return;
-            }
-        }
-    });
-    Side side;
-    connect_over(initiator.pipe(), side.qp);
-    initiator.pipe().send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
-    ASSERT_TRUE(initiator.pipe().await());
-    ASSERT_EQ(0, ::kill(initiator.pid(), SIGSTOP));
-
-    std::atomic<bool> done{false};
-    std::thread deregister([&] {
-        side.buffer.dereg();
-        /* After the return no process writes here any more. */
-        memset(side.buffer.data, 0x77, side.buffer.length);
-        done = true;
-    });
-    wait_until([&] { return done.load(); }, 50);
-    ASSERT_EQ(0, ::kill(initiator.pid(), SIGCONT));
-    deregister.join();
-    initiator.join();
-    for (size_t i = 0; i < side.buffer.length; ++i) {
-        ASSERT_EQ(0x77, side.buffer.data[i]) << i;
-    }
-}
-
 /* Stops with the lock of its CQ, as may happen to any process. Its NIC would go
  * on, so what is sent to it waits, however short its patience. */
 class test_process_stopped_with_lock : public testing::Test {
@@ -259,12 +159,9 @@ protected:
 
     void send_meets_lock()
     {
-        int status = 0;
-
         connect_over(target.pipe(), side.qp);
         ASSERT_TRUE(target.pipe().await());
-        ASSERT_EQ(target.pid(), waitpid(target.pid(), &status, WUNTRACED));
-        ASSERT_TRUE(WIFSTOPPED(status));
+        expect_stopped(target.pid());
         side.send(1, 100);
         EXPECT_TRUE(wait_until([&] { return npemu_cq_retries(side.cq) >= 5; }));
         side.cq.expect_empty();
@@ -314,8 +211,6 @@ protected:
     /* Up to the time when `sender` runs and the lock is held. */
     void start(Lock lock, Lock unlock, const Sender &sender)
     {
-        int status = 0;
-
         holder = std::make_unique<Child>([=](Pipe &pipe) {
             Side own;
             connect_over(pipe, own.qp);
@@ -333,8 +228,7 @@ protected:
         side  = std::make_unique<Side>();
         other = std::make_unique<Qp>(side->device, side->cq, side->cq);
         connect_over(holder->pipe(), *other);
-        ASSERT_EQ(holder->pid(), waitpid(holder->pid(), &status, WUNTRACED));
-        ASSERT_TRUE(WIFSTOPPED(status));
+        expect_stopped(holder->pid());
         connect_over(initiator->pipe(), side->qp);
         side->buffer.fill_byte(0);
         for (int i = 1; i <= 2; ++i) {
@@ -342,8 +236,7 @@ protected:
                                                        (i - 1) * SIZE,
                                                        SIZE)}));
         }
-        initiator->pipe().send(Remote{side->buffer.at(0),
-                                      side->buffer.mr->rkey});
+        initiator->pipe().send(side->remote());
     }
 
     void finish()
@@ -410,34 +303,6 @@ TEST_F(test_process_stopped_third, data_with_immediate_is_written_once)
     side->cq.expect(2);
     EXPECT_TRUE(pattern_holds(side->buffer.data, SIZE, 5));
     finish();
-}
-
-/* As they are in the completion, and as they are copied themselves. */
-TEST_F(test_process_stopped_third, sends_take_one_receive_each)
-{
-    start(npt_peer_cq_lock, npt_peer_cq_unlock,
-          [](Pipe &pipe, Side &own, const Remote &) {
-        Wr small(1, IBV_WR_SEND, {own.buffer.sge(0, 100)});
-        Wr large(2, IBV_WR_SEND, {own.buffer.sge(0, SIZE)});
-        ASSERT_EQ(0, own.qp.post(large.then(small)));
-        expect_more_tries(own);
-        pipe.signal();
-        own.cq.expect(2);
-        own.cq.expect(1);
-        EXPECT_TRUE(pipe.await());
-    });
-    EXPECT_TRUE(initiator->pipe().await());
-    resume();
-    ibv_wc wc = side->cq.wait();
-    EXPECT_EQ(1u, wc.wr_id);
-    EXPECT_EQ(SIZE, wc.byte_len);
-    wc = side->cq.wait();
-    EXPECT_EQ(2u, wc.wr_id);
-    EXPECT_EQ(100u, wc.byte_len);
-    EXPECT_TRUE(pattern_holds(side->buffer.data, SIZE, 5));
-    EXPECT_TRUE(pattern_holds(side->buffer.data + SIZE, 100, 5));
-    finish();
-    side->cq.expect_empty();
 }
 
 TEST_F(test_process_stopped_third, atomics_are_done_once)
@@ -649,21 +514,6 @@ INSTANTIATE_TEST_SUITE_P(locks, test_process_fork_lock,
                              return std::string(info.param.name);
                          });
 
-static std::set<int> open_fds()
-{
-    std::set<int> fds;
-    DIR *dir = opendir("/proc/self/fd");
-
-    while (struct dirent *entry = readdir(dir)) {
-        int fd = atoi(entry->d_name);
-        if ((entry->d_name[0] != '.') && (fd != dirfd(dir))) {
-            fds.insert(fd);
-        }
-    }
-    closedir(dir);
-    return fds;
-}
-
 TEST(test_process_fork, descriptors_are_closed_by_exec_and_by_closing)
 {
     std::set<int> before = open_fds();
@@ -695,23 +545,19 @@ TEST(test_process_refused, process_that_may_not_be_traced)
             connect_over(pipe, side.qp);
             ASSERT_EQ(0, side.qp.post_recv(1, {side.buffer.sge()}));
             ASSERT_EQ(0, prctl(PR_SET_DUMPABLE, 0, 0, 0, 0));
-            pipe.send(Remote{side.buffer.at(0), side.buffer.mr->rkey});
+            pipe.send(side.remote());
             EXPECT_TRUE(pipe.await());
         });
         Side side;
         connect_over(target.pipe(), side.qp);
         Remote remote = target.pipe().recv<Remote>();
 
-        std::string said = stderr_of([&] {
+        expect_line(std::to_string(target.pid()), [&] {
             side.write(1, remote, 8192);
             ibv_wc wc = side.cq.wait();
             EXPECT_NE(IBV_WC_SUCCESS, wc.status);
             EXPECT_NE(NO_COMPLETION, wc.status);
         });
-        EXPECT_NE(std::string::npos,
-                  said.find(std::to_string(target.pid())))
-                << said;
-        EXPECT_EQ(1, std::count(said.begin(), said.end(), '\n')) << said;
         target.pipe().signal();
         target.join();
     });
@@ -719,44 +565,9 @@ TEST(test_process_refused, process_that_may_not_be_traced)
 
 /* --- limits of the process ------------------------------------------------ */
 
+/* One descriptor more each time: each step of opening fails once, and leaves
+ * none open. */
 TEST(test_process_limits, no_descriptors_left)
-{
-    in_child([] {
-        struct rlimit limit;
-        ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
-        struct ibv_device **list = npemu_get_device_list(nullptr);
-        ASSERT_NE(nullptr, list);
-        bool opened = false;
-        /* One more each time: each step of opening fails once. */
-        for (rlim_t max = 3; (max < 40) && !opened; ++max) {
-            limit.rlim_cur = max;
-            ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
-            std::set<int> none;
-            errno            = 0;
-            ibv_context *ctx = npemu_open_device(list[0]);
-            if (ctx == nullptr) {
-                EXPECT_NE(0, errno);
-                continue;
-            }
-            opened = true;
-            ibv_comp_channel *channel;
-            std::vector<ibv_comp_channel*> channels;
-            while ((channel = npemu_create_comp_channel(ctx)) != nullptr) {
-                channels.push_back(channel);
-                ASSERT_GT(1000u, channels.size());
-            }
-            EXPECT_EQ(EMFILE, errno);
-            for (auto *it : channels) {
-                EXPECT_EQ(0, npemu_destroy_comp_channel(it));
-            }
-            EXPECT_EQ(0, npemu_close_device(ctx));
-        }
-        EXPECT_TRUE(opened);
-        npemu_free_device_list(list);
-    });
-}
-
-TEST(test_process_limits, no_descriptors_leak_when_opening_fails)
 {
     in_child([] {
         struct rlimit limit;
@@ -764,40 +575,56 @@ TEST(test_process_limits, no_descriptors_leak_when_opening_fails)
         struct rlimit tight      = limit;
         std::set<int> before     = open_fds();
         struct ibv_device **list = npemu_get_device_list(nullptr);
-        for (int spare = 0; spare < 12; ++spare) {
+        ibv_context *ctx         = nullptr;
+        for (int spare = 0; (spare < 40) && (ctx == nullptr); ++spare) {
             tight.rlim_cur = *before.rbegin() + 1 + spare;
             ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &tight));
-            ibv_context *ctx = npemu_open_device(list[0]);
+            errno = 0;
+            ctx   = npemu_open_device(list[0]);
             ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
-            if (ctx != nullptr) {
-                EXPECT_EQ(0, npemu_close_device(ctx));
+            if (ctx == nullptr) {
+                EXPECT_NE(0, errno);
+                EXPECT_EQ(before, open_fds()) << spare;
             }
-            EXPECT_EQ(before, open_fds()) << spare;
         }
+        ASSERT_NE(nullptr, ctx);
         npemu_free_device_list(list);
-        Device device;
-        EXPECT_TRUE(device.ok());
+
+        std::vector<ibv_comp_channel*> channels;
+        ibv_comp_channel *channel;
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &tight));
+        while ((channel = npemu_create_comp_channel(ctx)) != nullptr) {
+            channels.push_back(channel);
+            ASSERT_GT(1000u, channels.size());
+        }
+        EXPECT_EQ(EMFILE, errno);
+        for (auto *it : channels) {
+            EXPECT_EQ(0, npemu_destroy_comp_channel(it));
+        }
+        EXPECT_EQ(0, npemu_close_device(ctx));
     });
 }
 
+/* A process has its own arena mapped, and that of each peer (ulimit -v). */
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-TEST(test_process_limits, no_address_space_left)
+TEST(test_process_limits, peer_beyond_the_address_space_is_unreachable)
 {
-    std::string said = stderr_of([] {
-        in_child([] {
-            struct rlimit limit      = {1ul << 30, 1ul << 30};
-            struct ibv_device **list = npemu_get_device_list(nullptr);
-            ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
-            errno            = 0;
-            ibv_context *ctx = npemu_open_device(list[0]);
-            if (ctx != nullptr) {
-                EXPECT_EQ(0, npemu_close_device(ctx));
-            } else {
-                EXPECT_EQ(ENOMEM, errno);
-            }
-            npemu_free_device_list(list);
+    Side side;
+    Address address = side.qp.address();
+
+    in_child([&] {
+        struct rlimit limit = {2ul << 30, 2ul << 30};
+        ASSERT_EQ(0, setrlimit(RLIMIT_AS, &limit));
+        Side own;
+
+        expect_line("ulimit -v", [&] {
+            own.qp.connect(address);
+            Qp again(own.device, own.cq, own.cq);
+            again.connect(address);
         });
+        /* As to a host that does not answer */
+        own.write(1, Remote{0, 0});
+        EXPECT_TRUE(own.cq.expect(1, IBV_WC_RETRY_EXC_ERR));
     });
-    EXPECT_GE(1, std::count(said.begin(), said.end(), '\n')) << said;
 }
 #endif

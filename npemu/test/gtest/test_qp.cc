@@ -4,30 +4,14 @@
 
 #include "npemu_test.h"
 
-#include <atomic>
 #include <cerrno>
 #include <map>
-#include <thread>
 
 using namespace npt;
 
 class test_qp : public testing::Test {
 protected:
     test_qp() : cq(device) {}
-
-    ibv_qp_init_attr init(ibv_qp_type type = IBV_QPT_RC) const
-    {
-        ibv_qp_init_attr attr = {};
-
-        attr.qp_type          = type;
-        attr.send_cq          = cq;
-        attr.recv_cq          = cq;
-        attr.cap.max_send_wr  = 4;
-        attr.cap.max_recv_wr  = 4;
-        attr.cap.max_send_sge = 1;
-        attr.cap.max_recv_sge = 1;
-        return attr;
-    }
 
     Device device;
     Cq     cq;
@@ -112,10 +96,10 @@ static int modify_to(ibv_qp *qp, ibv_qp_state to)
     return modify_to(qp, to, required(qp->qp_type, to));
 }
 
-class test_qp_attributes :
+class test_qp_states :
     public testing::TestWithParam<std::tuple<ibv_qp_type, ibv_qp_state>> {
 protected:
-    test_qp_attributes() : cq(device)
+    test_qp_states() : cq(device)
     {
         options.type = std::get<0>(GetParam());
     }
@@ -177,63 +161,9 @@ protected:
     QpOptions options;
 };
 
-/* Every required attribute is required, and leaves the state if it lacks. */
-TEST_P(test_qp_attributes, transition_requires_its_attributes)
-{
-    auto [type, to]   = GetParam();
-    ibv_qp_state from = (ibv_qp_state)(to - 1);
-    int need          = required(type, to);
-    Qp qp(device, cq, cq, options);
-
-    ASSERT_NO_FATAL_FAILURE(bring(qp, from));
-    for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
-        if (need & bit) {
-            EXPECT_EQ(EINVAL, modify_to(qp, to, need & ~bit))
-                    << "without " << bit;
-            EXPECT_EQ(from, query(qp));
-        }
-    }
-    EXPECT_EQ(0, modify_to(qp, to));
-    EXPECT_EQ(to, query(qp));
-}
-
-/* Attributes that the transition does not know are refused. */
-TEST_P(test_qp_attributes, transition_refuses_foreign_attributes)
-{
-    auto [type, to] = GetParam();
-    Qp qp(device, cq, cq, options);
-    int foreign = 0;
-
-    switch (to) {
-    case IBV_QPS_INIT:
-        foreign = IBV_QP_SQ_PSN | IBV_QP_DEST_QPN | IBV_QP_TIMEOUT |
-                  IBV_QP_PATH_MTU;
-        foreign |= (type == IBV_QPT_RC) ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
-        break;
-    case IBV_QPS_RTR:
-        foreign = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_PORT;
-        foreign |= (type == IBV_QPT_RC) ? IBV_QP_QKEY :
-                                          IBV_QP_AV | IBV_QP_DEST_QPN;
-        break;
-    default:
-        foreign = IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_PORT |
-                  IBV_QP_PATH_MTU;
-        break;
-    }
-
-    ASSERT_NO_FATAL_FAILURE(bring(qp, (ibv_qp_state)(to - 1)));
-    for (int bit = 1; bit <= IBV_QP_DEST_QPN; bit <<= 1) {
-        if (foreign & bit) {
-            EXPECT_EQ(EINVAL, modify_to(qp, to, required(type, to) | bit))
-                    << "with " << bit;
-            EXPECT_EQ(to - 1, query(qp));
-        }
-    }
-}
-
 /* Such as rc_rtr */
 static std::string
-state_name(const testing::TestParamInfo<test_qp_attributes::ParamType> &info)
+state_name(const testing::TestParamInfo<test_qp_states::ParamType> &info)
 {
     static const char *names[] = {"reset", "init", "rtr", "rts",
                                   "sqd",   "sqe",  "err"};
@@ -242,15 +172,6 @@ state_name(const testing::TestParamInfo<test_qp_attributes::ParamType> &info)
                                                                  "ud_") +
            names[std::get<1>(info.param)];
 }
-
-INSTANTIATE_TEST_SUITE_P(
-        all, test_qp_attributes,
-        testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
-                         testing::Values(IBV_QPS_INIT, IBV_QPS_RTR,
-                                         IBV_QPS_RTS)),
-        state_name);
-
-class test_qp_states : public test_qp_attributes {};
 
 /* What a transition demands and what it allows beside that. */
 struct Attributes {
@@ -356,25 +277,6 @@ INSTANTIATE_TEST_SUITE_P(sqe, test_qp_states,
                                                          IBV_QPS_SQE)),
                          state_name);
 
-class test_qp_current_state : public test_qp_attributes {};
-
-TEST_P(test_qp_current_state, is_compared)
-{
-    Qp qp(device, cq, cq, options);
-
-    ASSERT_NO_FATAL_FAILURE(bring(qp, IBV_QPS_RTS));
-    EXPECT_EQ(EINVAL, modify_to(qp, IBV_QPS_RTS, IBV_QP_CUR_STATE,
-                                IBV_QPS_SQE));
-    EXPECT_EQ(0, modify_to(qp, IBV_QPS_RTS, IBV_QP_CUR_STATE, IBV_QPS_RTS));
-}
-
-/* In other states the attribute is not among the optional ones. */
-INSTANTIATE_TEST_SUITE_P(all, test_qp_current_state,
-                         testing::Combine(testing::Values(IBV_QPT_RC,
-                                                          IBV_QPT_UD),
-                                          testing::Values(IBV_QPS_RTS)),
-                         state_name);
-
 TEST_F(test_qp, posting_needs_the_right_state)
 {
     Buffer buffer(device, 4096);
@@ -423,54 +325,7 @@ TEST_F(test_qp, reset_forgets_what_was_posted)
     pair.cq_b.expect(2);
 }
 
-TEST_F(test_qp, access_flags_can_change_while_running)
-{
-    Buffer buffer(device, 4096);
-    Pair pair(device);
-    ibv_qp_attr attr = {};
-
-    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
-    ASSERT_EQ(0, npemu_modify_qp(pair.b, &attr, IBV_QP_ACCESS_FLAGS));
-    Wr read(1, IBV_WR_RDMA_READ, {buffer.sge(0, 8)});
-    ASSERT_EQ(0, pair.a.post(read.rdma(buffer, 64)));
-    pair.cq_a.expect(1);
-    Wr write(2, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
-    ASSERT_EQ(0, pair.a.post(write.rdma(buffer, 64)));
-    /* IBA 9.7.4.1.2: what a QP does not take is an invalid request. */
-    pair.cq_a.expect(2, IBV_WC_REM_INV_REQ_ERR);
-}
-
 /* --- events --------------------------------------------------------------- */
-
-/* The manual: destroying a QP waits until all its events are acknowledged. */
-TEST_F(test_qp, destroy_waits_for_the_ack_of_an_event)
-{
-    Srq srq(device, 4);
-    QpOptions options;
-    options.srq     = srq;
-    options.recv_wr = 0;
-    Qp qp(device, cq, cq, options);
-    ibv_async_event event;
-    std::atomic<bool> acked{false}, destroyed{false};
-
-    ASSERT_EQ(0, qp.to_init());
-    ASSERT_EQ(0, qp.to_state(IBV_QPS_ERR));
-    ASSERT_EQ(0, npemu_get_async_event(device.context, &event));
-    ASSERT_EQ(IBV_EVENT_QP_LAST_WQE_REACHED, event.event_type);
-
-    std::thread destroyer([&] {
-        EXPECT_EQ(0, npemu_destroy_qp(qp.qp));
-        qp.qp = nullptr;
-        EXPECT_TRUE(acked.load());
-        destroyed = true;
-    });
-    /* Time in which a destroy that does not wait would have returned. */
-    EXPECT_FALSE(wait_until([&] { return destroyed.load(); }, 50));
-    acked = true;
-    npemu_ack_async_event(&event);
-    destroyer.join();
-    EXPECT_TRUE(destroyed.load());
-}
 
 /* An event that was not delivered is discarded with its object. */
 TEST_F(test_qp, destroy_discards_its_events)
@@ -486,4 +341,63 @@ TEST_F(test_qp, destroy_discards_its_events)
         EXPECT_TRUE(has_async(device, WAIT_MS));
     }
     EXPECT_FALSE(has_async(device));
+}
+
+/*
+ * A SEND that the peer had no receive for has been begun. It is tried again in
+ * SQD, and only when it is done is the queue drained. What is behind it is not
+ * begun.
+ */
+TEST_F(test_qp, drain_finishes_what_has_begun)
+{
+    Buffer buffer(device, 4096);
+    Pair pair(device);
+    ibv_qp_attr attr = {};
+    Wr first(1, IBV_WR_SEND, {buffer.sge(0, 64)});
+    Wr second(2, IBV_WR_SEND, {buffer.sge(0, 64)});
+
+    ASSERT_EQ(0, pair.a.post(first.then(second)));
+    attr.qp_state            = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = 1;
+    ASSERT_EQ(0, npemu_modify_qp(pair.a, &attr,
+                                 IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
+    EXPECT_FALSE(has_async(device, 20)) << "the SEND is under way";
+    pair.cq_a.expect_empty();
+
+    ASSERT_EQ(0, pair.b.post_recv(10, {buffer.sge(1024, 64)}));
+    ASSERT_EQ(0, pair.b.post_recv(11, {buffer.sge(1024, 64)}));
+    EXPECT_EQ(IBV_EVENT_SQ_DRAINED, take_async(device).type);
+    pair.cq_a.expect(1);
+    pair.cq_b.expect(10);
+    pair.cq_a.expect_empty();
+    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
+    pair.cq_a.expect(2);
+    pair.cq_b.expect(11);
+}
+
+/* From another process, whose message wakes the one that sleeps. */
+TEST(test_qp_event, established_by_a_peer)
+{
+    Child sender([](Pipe &pipe) {
+        Side side;
+        ASSERT_EQ(0, side.qp.to_init());
+        pipe.send(side.qp.address());
+        ASSERT_EQ(0, side.qp.to_rtr(pipe.recv<Address>()));
+        ASSERT_EQ(0, side.qp.to_rts());
+        side.write(1, pipe.recv<Remote>());
+        side.cq.expect(1);
+        EXPECT_TRUE(pipe.await());
+    });
+    Side side;
+
+    ASSERT_EQ(0, side.qp.to_init());
+    ASSERT_EQ(0, side.qp.to_rtr(sender.pipe().recv<Address>()));
+    sender.pipe().send(side.qp.address());
+    sender.pipe().send(side.remote());
+    AsyncEvent event = take_async(side.device);
+    EXPECT_EQ(IBV_EVENT_COMM_EST, event.type);
+    EXPECT_EQ((void*)side.qp.qp, event.element);
+    EXPECT_EQ(IBV_QPS_RTR, side.qp.state());
+    sender.pipe().signal();
+    sender.join();
 }

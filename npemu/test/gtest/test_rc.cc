@@ -246,31 +246,6 @@ TEST_F(test_rc, fetch_and_add)
 
 /* --- inline data ---------------------------------------------------------- */
 
-TEST_F(test_rc, inline_data_is_copied_by_the_post)
-{
-    uint8_t bytes[64];
-
-    /* Neither registered nor kept. */
-    ASSERT_LE(sizeof(bytes), pair.a.max_inline);
-    pattern_fill(bytes, sizeof(bytes), 3);
-    ASSERT_EQ(0, pair.b.post_recv(1, {remote.sge(0, 64)}));
-    Wr send(2, IBV_WR_SEND, {{(uintptr_t)bytes, 64, 0xdead}},
-            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-    ASSERT_EQ(0, pair.a.post(send));
-    memset(bytes, 0, sizeof(bytes));
-    pair.cq_a.expect(2);
-    pair.cq_b.expect(1);
-    EXPECT_TRUE(pattern_holds(remote.data, 64, 3));
-
-    pattern_fill(bytes, sizeof(bytes), 4);
-    Wr write(3, IBV_WR_RDMA_WRITE, {{(uintptr_t)bytes, 64, 0}},
-             IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-    ASSERT_EQ(0, pair.a.post(write.rdma(remote, 128)));
-    memset(bytes, 0, sizeof(bytes));
-    pair.cq_a.expect(3);
-    EXPECT_TRUE(pattern_holds(remote.data + 128, 64, 4));
-}
-
 /* Taken at once also where it cannot go out yet. */
 TEST_F(test_rc, inline_data_outlives_the_wait_for_a_receive)
 {
@@ -285,18 +260,6 @@ TEST_F(test_rc, inline_data_outlives_the_wait_for_a_receive)
     pair.cq_a.expect(2);
     pair.cq_b.expect(1);
     EXPECT_TRUE(pattern_holds(remote.data, 32, 3));
-}
-
-TEST_F(test_rc, inline_limits)
-{
-    Wr large(1, IBV_WR_RDMA_WRITE, {local.sge(0, pair.a.max_inline + 1)},
-             IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-    EXPECT_NE(0, pair.a.post(large.rdma(remote)));
-    Wr most(2, IBV_WR_RDMA_WRITE, {local.sge(0, pair.a.max_inline)},
-            IBV_SEND_SIGNALED | IBV_SEND_INLINE);
-    EXPECT_EQ(0, pair.a.post(most.rdma(remote)));
-    pair.cq_a.expect(2);
-    pair.cq_a.expect_empty();
 }
 
 /* --- scatter, gather ------------------------------------------------------ */
@@ -328,34 +291,6 @@ TEST_F(test_rc, gathers_and_scatters)
 }
 
 /* --- order, signalling, lists --------------------------------------------- */
-
-TEST_F(test_rc, list_stops_at_the_bad_request)
-{
-    local.fill(1);
-    Wr first(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
-    Wr broken(2, (ibv_wr_opcode)15, {local.sge(0, 8)});
-    Wr never(3, IBV_WR_RDMA_WRITE, {local.sge(0, 8)});
-    ibv_send_wr *bad = nullptr;
-
-    first.rdma(remote).then(broken);
-    broken.then(never);
-    never.rdma(remote, 64);
-    remote.fill_byte(0);
-    EXPECT_EQ(EINVAL, ibv_post_send(pair.a, &first, &bad));
-    EXPECT_EQ(&broken, bad);
-    pair.cq_a.expect(1);
-    pair.cq_a.expect_empty();
-    EXPECT_TRUE(pattern_holds(remote.data, 8, 1));
-    EXPECT_EQ(0, remote.data[64]);
-}
-
-/* An error completes also what was not signaled. */
-TEST_F(test_rc, unsignaled_errors_complete)
-{
-    Wr wrong(1, IBV_WR_RDMA_WRITE, {local.sge(0, 8)}, 0);
-    ASSERT_EQ(0, pair.a.post(wrong.rdma(Remote{remote.at(0), 1})));
-    pair.cq_a.expect(1, IBV_WC_REM_ACCESS_ERR);
-}
 
 TEST(test_rc_options, send_queue_overflow)
 {

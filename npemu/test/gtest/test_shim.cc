@@ -131,89 +131,6 @@ protected:
     ibv_pd      *pd      = nullptr;
 };
 
-/* The function behind the macro fills a shorter structure. */
-TEST_F(test_shim_emulated, query_port_of_old_binaries)
-{
-    struct {
-        ibv_port_attr attr;
-        uint8_t       guard[64];
-    } room;
-
-    memset(&room, 0xa5, sizeof(room));
-    EXPECT_EQ(0, (ibv_query_port)(context, 1,
-                                  (struct _compat_ibv_port_attr*)&room.attr));
-    EXPECT_EQ(IBV_PORT_ACTIVE, room.attr.state);
-    EXPECT_EQ(0xa5a5, room.attr.port_cap_flags2);
-    EXPECT_EQ(EINVAL,
-              (ibv_query_port)(context, 9,
-                               (struct _compat_ibv_port_attr*)&room.attr));
-}
-
-/* An async event is acknowledged at the device it came from. */
-TEST_F(test_shim_emulated, async_event)
-{
-    ibv_cq *cq            = ibv_create_cq(context, 16, nullptr, nullptr, 0);
-    ibv_srq_init_attr srq_attr = {};
-    srq_attr.attr.max_wr  = 4;
-    srq_attr.attr.max_sge = 1;
-    ibv_srq *srq          = ibv_create_srq(pd, &srq_attr);
-    ASSERT_NE(nullptr, srq);
-    ibv_qp_init_attr init = {};
-    init.qp_type          = IBV_QPT_RC;
-    init.send_cq          = cq;
-    init.recv_cq          = cq;
-    init.srq              = srq;
-    init.cap.max_send_wr  = 4;
-    init.cap.max_send_sge = 1;
-    ibv_qp *qp            = ibv_create_qp(pd, &init);
-    ASSERT_NE(nullptr, qp);
-    ibv_qp_attr attr = {};
-    attr.qp_state    = IBV_QPS_INIT;
-    attr.port_num    = 1;
-    ASSERT_EQ(0, ibv_modify_qp(qp, &attr,
-                               IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT |
-                                       IBV_QP_ACCESS_FLAGS));
-    attr.qp_state = IBV_QPS_ERR;
-    ASSERT_EQ(0, ibv_modify_qp(qp, &attr, IBV_QP_STATE));
-    ibv_async_event event;
-    ASSERT_EQ(0, ibv_get_async_event(context, &event));
-    EXPECT_EQ(IBV_EVENT_QP_LAST_WQE_REACHED, event.event_type);
-    EXPECT_EQ(qp, event.element.qp);
-    ibv_ack_async_event(&event);
-    /* Would wait for ever for an event that was not acknowledged. */
-    EXPECT_EQ(0, ibv_destroy_qp(qp));
-    EXPECT_EQ(0, ibv_destroy_srq(srq));
-    EXPECT_EQ(0, ibv_destroy_cq(cq));
-}
-
-/*
- * No descriptor is one of npemu0, and one that is not of a device of the kernel
- * must not make the real library look at npemu0 as if it were its own.
- */
-TEST_F(test_shim_emulated, no_descriptor_can_be_imported)
-{
-    int null = open("/dev/null", O_RDWR);
-    ASSERT_LE(0, null);
-
-    for (int fd : {null, context->async_fd, context->cmd_fd, -1}) {
-        errno = 0;
-        EXPECT_EQ(nullptr, ibv_import_device(fd)) << fd;
-        EXPECT_TRUE((errno == EINVAL) || (errno == ENODEV) ||
-                    (errno == EOPNOTSUPP))
-                << errno;
-    }
-    close(null);
-
-    /* And the device is there as before. */
-    ibv_device_attr attr;
-    EXPECT_EQ(0, ibv_query_device(context, &attr));
-    int count          = 0;
-    ibv_device **again = ibv_get_device_list(&count);
-    ASSERT_LE(1, count);
-    EXPECT_STREQ("npemu0", ibv_get_device_name(again[count - 1]));
-    ibv_free_device_list(again);
-}
-
 /*
  * Whatever npemu0 does not have answers EOPNOTSUPP, also by functions that came
  * with later versions of libibverbs than the one installed.
@@ -404,25 +321,6 @@ TEST(test_shim_node, is_a_usable_character_device)
     EXPECT_EQ(0, access("/dev/infiniband/uverbs_npemu0", R_OK | W_OK));
 }
 
-TEST(test_shim_node, other_paths_are_not_changed)
-{
-    struct stat st;
-
-    errno = 0;
-    EXPECT_EQ(-1, stat("/dev/infiniband/uverbs_npemu1", &st));
-    EXPECT_EQ(ENOENT, errno);
-    errno = 0;
-    EXPECT_EQ(-1, access("/dev/infiniband/uverbs_npemu", F_OK));
-    EXPECT_EQ(ENOENT, errno);
-    ASSERT_EQ(0, stat("/dev", &st));
-    EXPECT_TRUE(S_ISDIR(st.st_mode));
-    /* By its address, for the compiler knows that access() takes no NULL. */
-    errno = 0;
-    EXPECT_EQ(-1, (function<int (*)(const char *, int)>("access")(nullptr,
-                                                                  F_OK)));
-    EXPECT_EQ(EFAULT, errno);
-}
-
 /* --- objects of other devices --------------------------------------------- */
 
 class test_shim_foreign : public testing::Test {
@@ -459,25 +357,6 @@ TEST_F(test_shim_foreign, devices_are_listed_before_ours)
 
     EXPECT_EQ(0, ibv_fork_init());
     EXPECT_STREQ("ibv_fork_init", *stub_called());
-}
-
-/* The real library takes all devices of a list for its own. */
-TEST_F(test_shim_foreign, import_does_not_see_ours)
-{
-    int *found = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
-                             "shim_stub_found");
-    int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
-                             "shim_stub_lists");
-    int count  = 0;
-
-    EXPECT_EQ(nullptr, ibv_import_device(-1));
-    EXPECT_STREQ("ibv_import_device", *stub_called());
-    EXPECT_EQ(1, *found);
-    EXPECT_EQ(0, *lists) << "the real list is given back";
-
-    ibv_device **list = ibv_get_device_list(&count);
-    EXPECT_EQ(2, count);
-    ibv_free_device_list(list);
 }
 
 /* Every object begins with its context, a context with its device. */

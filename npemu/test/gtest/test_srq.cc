@@ -100,21 +100,8 @@ TEST_P(test_srq_pd, refuses_memory_of_the_queue_pair)
     cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
 }
 
-/* What is accessed by a remote key is the QP's affair, as ever. */
-TEST_P(test_srq_pd, remote_access_is_checked_against_the_queue_pair)
-{
-    of_qp.fill(1);
-    Wr write(1, IBV_WR_RDMA_WRITE, {of_qp.sge(0, GetParam())});
-    ASSERT_EQ(0, a.post(write.rdma(of_qp, 1 << 20)));
-    cq_a.expect(1);
-    EXPECT_EQ(0, memcmp(of_qp.data, of_qp.data + (1 << 20), GetParam()));
-    Wr wrong(2, IBV_WR_RDMA_WRITE, {of_qp.sge(0, GetParam())});
-    ASSERT_EQ(0, a.post(wrong.rdma(of_srq)));
-    cq_a.expect(2, IBV_WC_REM_ACCESS_ERR);
-}
-
 INSTANTIATE_TEST_SUITE_P(sizes, test_srq_pd,
-                         testing::Values(8, 64, 4096, 65536, 1 << 20),
+                         testing::Values(8, 4096, 1 << 20),
                          testing::PrintToStringParamName());
 
 TEST_F(test_srq, serves_all_its_queue_pairs_in_order)
@@ -131,21 +118,6 @@ TEST_F(test_srq, serves_all_its_queue_pairs_in_order)
         EXPECT_EQ(100u, wc.byte_len);
         EXPECT_TRUE(pattern_holds(buffer.data + 4096 * (i + 1), 100, i));
     }
-}
-
-TEST_F(test_srq, overflow)
-{
-    ibv_srq_attr attr;
-    ASSERT_EQ(0, npemu_query_srq(srq, &attr));
-
-    for (uint32_t i = 0; i < attr.max_wr; ++i) {
-        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
-    }
-    EXPECT_EQ(ENOMEM, srq.post(99, {buffer.sge(4096, 64)}));
-    send(a, 1, 50);
-    recv_cq.expect(0);
-    EXPECT_EQ(0, srq.post(5, {buffer.sge(4096, 64)}));
-    EXPECT_EQ(ENOMEM, srq.post(99, {buffer.sge(4096, 64)}));
 }
 
 TEST_F(test_srq, limit_event_comes_once)
@@ -173,30 +145,6 @@ TEST_F(test_srq, limit_event_comes_once)
     EXPECT_FALSE(has_async(device)) << "disarmed by the first";
     ASSERT_EQ(0, npemu_query_srq(srq, &attr));
     EXPECT_EQ(0u, attr.srq_limit);
-}
-
-TEST_F(test_srq, limit_above_the_fill_fires)
-{
-    ASSERT_EQ(0, srq.post(0, {buffer.sge(4096, 4096)}));
-    ASSERT_EQ(0, srq.post(1, {buffer.sge(4096, 4096)}));
-    ibv_srq_attr attr = {};
-    attr.srq_limit    = 3;
-    ASSERT_EQ(0, npemu_modify_srq(srq, &attr, IBV_SRQ_LIMIT));
-    send(a, 1);
-    recv_cq.expect(0);
-    EXPECT_EQ(IBV_EVENT_SRQ_LIMIT_REACHED, take_async(device).type);
-}
-
-TEST_F(test_srq, rnr_until_posted)
-{
-    pattern_fill(buffer.data, 100, 5);
-    Wr wr(1, IBV_WR_SEND, {buffer.sge(0, 100)});
-    ASSERT_EQ(0, a.post(wr));
-    send_cq.expect_empty();
-    ASSERT_EQ(0, srq.post(2, {buffer.sge(4096, 4096)}));
-    send_cq.expect(1);
-    recv_cq.expect(2);
-    EXPECT_TRUE(pattern_holds(buffer.data + 4096, 100, 5));
 }
 
 /* IB C10-42: an SRQ's receives are not flushed, so the QP says it is done. */

@@ -12,8 +12,6 @@ using namespace npt;
 
 class test_stress : public testing::TestWithParam<int> {
 protected:
-    ~test_stress() override { Buffer::set_in_arena(false); }
-
     void run(int count);
 };
 
@@ -58,7 +56,7 @@ TEST_P(test_stress, everything_at_once_with_checksums)
 /* The CPUs of the peers copy. */
 TEST_P(test_stress, everything_at_once_in_the_arena)
 {
-    Buffer::set_in_arena(true);
+    Buffer::InArena in_arena;
     run(GetParam());
 }
 
@@ -66,36 +64,6 @@ INSTANTIATE_TEST_SUITE_P(processes, test_stress, testing::Values(1, 2, 3, 4),
                          testing::PrintToStringParamName());
 
 /* --- threads -------------------------------------------------------------- */
-
-/* Each thread its own connection; all use the same device. */
-TEST(test_stress_threads, each_with_its_own_connection)
-{
-    Device device;
-    ASSERT_TRUE(device.ok());
-    std::vector<std::thread> threads;
-
-    for (int t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t] {
-            Pair pair(device);
-            Buffer buffer(device, 32 << 10);
-            for (int i = 0; i < 200; ++i) {
-                size_t size = (i * 97) % 9000;
-                pattern_fill(buffer.data, size, i + t);
-                ASSERT_EQ(0, pair.b.post_recv(i, {buffer.sge(16 << 10,
-                                                             16 << 10)}));
-                Wr send(i, IBV_WR_SEND, {buffer.sge(0, size)});
-                ASSERT_EQ(0, pair.a.post(send));
-                pair.cq_a.expect(i);
-                pair.cq_b.expect(i);
-                ASSERT_TRUE(pattern_holds(buffer.data + (16 << 10), size,
-                                          i + t));
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-}
 
 /* All verbs are thread-safe: one QP, one CQ, many threads post and poll. */
 TEST(test_stress_threads, all_share_one_queue_pair)

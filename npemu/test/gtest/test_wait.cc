@@ -135,26 +135,6 @@ TEST_F(test_wait, only_the_target_with_a_receive_is_retried)
     send_cq.expect_empty();
 }
 
-/* Counted retries are made for each send queue, when its timer is due. */
-TEST_F(test_wait, retries_are_counted_in_a_large_group)
-{
-    constexpr int COUNTED = 100, TRIES = 3;
-    QpOptions counted     = slow_options();
-    counted.rnr_retry     = TRIES;
-    counted.min_rnr_timer = 17; /* 3.84 ms */
-
-    add_pairs(COUNTED, counted);
-    start = Clock::now();
-    for (int i = 0; i < COUNTED; ++i) {
-        send(i);
-    }
-    for (int i = 0; i < COUNTED; ++i) {
-        ASSERT_EQ(IBV_WC_RNR_RETRY_EXC_ERR, send_cq.wait().status);
-    }
-    EXPECT_LE(TRIES * 3.84, ms_since(start));
-    EXPECT_EQ((uint64_t)COUNTED * TRIES, retries());
-}
-
 /* No receive is posted, and one of the targets ends: its sender fails. */
 TEST_F(test_wait, a_target_that_leaves_the_group_is_noticed)
 {
@@ -171,29 +151,6 @@ TEST_F(test_wait, a_target_that_leaves_the_group_is_noticed)
     ASSERT_EQ(0, targets[one]->to_state(IBV_QPS_ERR));
     send_cq.expect(one, IBV_WC_RETRY_EXC_ERR);
     send_cq.expect_empty();
-}
-
-/* The npemu thread retries as well, if the process does not poll. */
-TEST_F(test_wait, a_process_that_does_not_poll_is_served)
-{
-    constexpr int COUNT = SRQ_SIZE;
-    QpOptions options     = slow_options();
-    options.min_rnr_timer = 17;
-    int received          = 0;
-
-    add_pairs(COUNT, options);
-    for (int i = 0; i < COUNT; ++i) {
-        send(i);
-    }
-    for (int i = 0; i < COUNT; ++i) {
-        ASSERT_EQ(0, srq.post(i, {buffer.sge(4096, 64)}));
-    }
-    for (; received < COUNT; ++received) {
-        ASSERT_EQ(IBV_WC_SUCCESS, recv_cq.wait().status);
-    }
-    for (int i = 0; i < COUNT; ++i) {
-        ASSERT_EQ(IBV_WC_SUCCESS, send_cq.wait().status);
-    }
 }
 
 /* A receiver that posts receives one by one posts some of them during a scan of

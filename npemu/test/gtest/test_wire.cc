@@ -143,27 +143,6 @@ protected:
     struct npt_wire *wire;
 };
 
-/* Each flow has half of the wire until the shorter one ends. */
-TEST_F(test_wire, two_flows_have_equal_shares)
-{
-    uint64_t lng = add(1, 1000), shrt = add(2, 100);
-
-    expect_leaves(200, shrt);
-    expect_leaves(1100, lng);
-}
-
-TEST_F(test_wire, higher_classes_go_first)
-{
-    uint64_t low = add(1, 100, 3);
-
-    npt_wire_advance(wire, 40);
-    uint64_t high = add(2, 500, 4), top = add(3, 50, 15);
-    EXPECT_EQ(40u + 50 + 500 + 60, when(low, 3));
-    expect_leaves(90, top, 15);
-    expect_leaves(590, high, 4);
-    expect_leaves(650, low, 3);
-}
-
 /* Flows for which there is no room share one, and no work is lost. */
 TEST_F(test_wire, more_flows_than_room)
 {
@@ -179,16 +158,6 @@ TEST_F(test_wire, more_flows_than_room)
         EXPECT_TRUE(has_left(tag));
     }
     EXPECT_EQ(0u, npt_wire_flows(wire));
-}
-
-TEST_F(test_wire, very_long_work_has_a_time)
-{
-    uint64_t one = add(1, UINT64_MAX / NS / 2), two = add(2, 1);
-
-    add(3, UINT64_MAX / NS / 2);
-    add(4, UINT64_MAX / NS / 2);
-    EXPECT_EQ(4u, when(two));
-    EXPECT_EQ(UINT64_MAX, when(one)); /* has no place in 64 bits of ps */
 }
 
 /* Ten thousand random sequences. */

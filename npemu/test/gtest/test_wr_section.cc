@@ -110,20 +110,6 @@ TEST_F(test_wr_section, complete_admits_the_next_thread)
     cq_a.expect_empty();
 }
 
-TEST_F(test_wr_section, failure_admits_the_next_thread)
-{
-    ASSERT_NO_FATAL_FAILURE(start_rc(2));
-    ibv_wr_start(ex);
-    write(1);
-    expect_held([&] {
-        write(2);
-        write(3);
-        EXPECT_EQ(ENOMEM, ibv_wr_complete(ex));
-    });
-    cq_a.expect(99);
-    cq_a.expect_empty();
-}
-
 /* --- all or nothing ------------------------------------------------------- */
 
 TEST_F(test_wr_section, batch_is_posted_completely_or_not)
