@@ -6,23 +6,6 @@
 
 #include <memory>
 
-TEST(test_emlx5_base_field, set_changes_only_the_field)
-{
-    uint8_t words[8];
-
-    memset(words, 0xff, sizeof(words));
-    emlx5_field_set(words, (36 << 8) | 5, 0);
-    EXPECT_EQ(0xffffffffu, emlx5_be32(words));
-    EXPECT_EQ(0xf07fffffu, emlx5_be32(words + 4));
-    emlx5_field_set(words, (36 << 8) | 5, 0xffff15);
-    EXPECT_EQ(0x15u, emlx5_field_get(words, (36 << 8) | 5));
-    EXPECT_EQ(0xfafffffful, emlx5_be32(words + 4));
-    emlx5_field_set(words, 64, 0x123456789abcdef0ull);
-    EXPECT_EQ(0x123456789abcdef0ull, emlx5_field_get(words, 64));
-    emlx5_field_set(words, 32, 0x55);
-    EXPECT_EQ(0x55u, emlx5_be32(words));
-}
-
 TEST(test_emlx5_base_table, numbers)
 {
     emlx5_table_t table;
@@ -50,25 +33,6 @@ TEST(test_emlx5_base_table, numbers)
     ++next;
     EXPECT_EQ(nullptr, emlx5_table_next(&table, &next));
     emlx5_table_cleanup(&table);
-}
-
-TEST(test_emlx5_base_pages, lists_of_a_guest)
-{
-    uint8_t list[32] = {};
-    emlx5_pages_t pages;
-
-    /* log2 of a page, offset, size: all too large, or the list too short */
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 20, 0, 64));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, ~0u, 0, 64));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 64, 64));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 0, 4 * 4096 + 1));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 32, 0, 1, 4 * 4096));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 31, 0, 0, 4 * 4096));
-    EXPECT_EQ(-1, emlx5_pages_init(&pages, list, 0, 0, 0, 1));
-    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 32, 0, 0, 4 * 4096));
-    emlx5_pages_cleanup(&pages);
-    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 8, 19, 63, 1));
-    emlx5_pages_cleanup(&pages);
 }
 
 TEST(test_emlx5_base_pages, across_pages)

@@ -5,7 +5,6 @@
 #include "test_emlx5.h"
 
 extern "C" {
-#include "bus/emlx5_config.h"
 #include "bus/emlx5_conn.h"
 #include "bus/emlx5_irq.h"
 }
@@ -14,39 +13,6 @@ extern "C" {
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-TEST(test_emlx5_bus_config, constant_bits)
-{
-    emlx5_config_t config, before;
-    uint8_t ones[EMLX5_CONFIG_SIZE];
-
-    emlx5_config_init(&config);
-    before = config;
-    EXPECT_EQ(0x15b3, emlx5_le16(config.bytes));
-    EXPECT_FALSE(emlx5_config_is_master(&config));
-    memset(ones, 0xff, sizeof(ones));
-    EXPECT_EQ(1, emlx5_config_write(&config, 0, ones, sizeof(ones)));
-    EXPECT_TRUE(emlx5_config_is_master(&config));
-    EXPECT_EQ(emlx5_le32(before.bytes), emlx5_le32(config.bytes));
-    EXPECT_EQ(emlx5_le32(before.bytes + 0x10), emlx5_le32(config.bytes + 0x10));
-    EXPECT_EQ(0, config.bytes[0x69] & 0x80); /* the reset's bit reads 0 */
-    EXPECT_EQ(15, emlx5_le16(config.bytes + 0x9e) & 0x7ff);
-}
-
-TEST(test_emlx5_bus_message, sizes)
-{
-    uint8_t bytes[16] = {};
-    emlx5_header_t header;
-
-    for (uint32_t size : {0u, 15u, (uint32_t)EMLX5_MESSAGE_MAX + 1, ~0u}) {
-        emlx5_put_le32(bytes + 4, size);
-        EXPECT_EQ(-1, emlx5_header_read(&header, bytes)) << size;
-    }
-    emlx5_put_le32(bytes + 4, 16);
-    EXPECT_EQ(0, emlx5_header_read(&header, bytes));
-    EXPECT_EQ(UINT32_MAX, emlx5_message_min_body(0));
-    EXPECT_EQ(UINT32_MAX, emlx5_message_min_body(0xffff));
-}
 
 class test_emlx5_bus_conn : public ::testing::Test {
 protected:
@@ -101,19 +67,6 @@ protected:
     int          m_peer;
 };
 
-TEST_F(test_emlx5_bus_conn, byte_by_byte)
-{
-    std::vector<uint8_t> bytes = message(7, 100);
-
-    for (size_t i = 0; i < bytes.size(); ++i) {
-        EXPECT_EQ(0, emlx5_conn_receive(&m_conn));
-        put({bytes[i]});
-    }
-    ASSERT_EQ(1, emlx5_conn_receive(&m_conn));
-    EXPECT_EQ(7, m_conn.header.id);
-    EXPECT_EQ(0, memcmp(bytes.data(), m_conn.in, bytes.size()));
-}
-
 /* Two messages lie in the socket; the descriptor belongs to the second. */
 TEST_F(test_emlx5_bus_conn, descriptor_of_the_second)
 {
@@ -129,21 +82,6 @@ TEST_F(test_emlx5_bus_conn, descriptor_of_the_second)
     EXPECT_EQ(2, m_conn.header.id);
     EXPECT_EQ(1u, m_conn.num_fds);
     close(fd);
-}
-
-TEST_F(test_emlx5_bus_conn, nonsense_breaks_it)
-{
-    put(std::vector<uint8_t>(64, 0xff));
-    EXPECT_EQ(-1, emlx5_conn_receive(&m_conn));
-    EXPECT_TRUE(m_conn.broken);
-}
-
-TEST_F(test_emlx5_bus_conn, peer_goes)
-{
-    put({1, 2, 3});
-    EXPECT_EQ(0, emlx5_conn_receive(&m_conn));
-    shutdown(m_peer, SHUT_WR);
-    EXPECT_EQ(-1, emlx5_conn_receive(&m_conn));
 }
 
 /* A peer that does not read: what is sent waits, up to a limit. */

@@ -210,62 +210,6 @@ TEST_F(test_emlx5_engine, own_key)
     EXPECT_EQ(0x66, *m_b.node.at(m_b.bus));
 }
 
-/* Requests that have no size, are longer than what was posted, or unknown */
-TEST_F(test_emlx5_engine, malformed)
-{
-    for (int kind = 0; kind < 4; ++kind) {
-        std::vector<uint8_t> wqe = request(EMLX5_WQE_WRITE, 8);
-
-        connect();
-        switch (kind) {
-        case 0:
-            wqe[7] = 0;
-            break;
-        case 1:
-            wqe[7] = 63;
-            break;
-        case 2:
-            wqe[3] = 0x99;
-            break;
-        default:
-            wqe[7] = 1;
-        }
-        m_a.node.post_send(m_a.qpn, wqe);
-        run();
-        EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state) << kind;
-        EXPECT_EQ(EMLX5_QP_RTS, qp(m_b)->state) << kind;
-    }
-}
-
-/* Doorbell records that say more than there can be, or are nowhere */
-TEST_F(test_emlx5_engine, doorbell_record)
-{
-    connect();
-    /* The ring itself is in order: requests that do nothing */
-    for (unsigned i = 0; i < (1u << emlx5_node::log_queue); ++i) {
-        m_a.node.post_send(m_a.qpn, wqe_end(wqe_ctrl(EMLX5_WQE_NOP, 0, i)));
-    }
-    emlx5_put_be32(m_a.node.at(qp(m_a)->dbr + 4, 4), 0x8000);
-    run();
-    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
-    EXPECT_EQ(0u, m_a.node.hca()->stats.cqes);
-
-    connect();
-    qp(m_a)->dbr = 0;
-    emlx5_sq_ring(m_a.node.hca(), m_a.node.uar(), m_a.qpn);
-    run();
-    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
-
-    /* The receiver's: its own fault */
-    connect();
-    m_b.node.post_recv(m_b.qpn, m_b.bus, 200, m_b.key);
-    emlx5_put_be32(m_b.node.at(qp(m_b)->dbr, 4), 0x8000);
-    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 8));
-    run();
-    EXPECT_EQ(EMLX5_QP_ERR, qp(m_b)->state);
-    EXPECT_EQ(0u, m_b.node.hca()->stats.received_bytes);
-}
-
 TEST_F(test_emlx5_engine, interleaved)
 {
     uint32_t first, second;

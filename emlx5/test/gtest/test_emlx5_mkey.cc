@@ -89,25 +89,6 @@ TEST_F(test_emlx5_mkey, emptied_entry)
     EXPECT_EQ(0, check(m_va + 8192, 100));
 }
 
-/* The context says more than the translation has, or nonsense. */
-TEST_F(test_emlx5_mkey, nonsense)
-{
-    EMLX5_SET(mkey()->context, mkc, len, ~0ull);
-    EXPECT_EQ(-1, check(m_va + LENGTH, 1));
-    EXPECT_EQ(-1, check(~0ull - 10, 5));
-    EMLX5_SET(mkey()->context, mkc, length64, 1);
-    EXPECT_EQ(-1, check(m_va + LENGTH, 1));
-    for (unsigned shift = 41; shift < 64; ++shift) {
-        EMLX5_SET(mkey()->context, mkc, log_page_size, shift);
-        EXPECT_EQ(-1, check(m_va, 1));
-    }
-    EMLX5_SET(mkey()->context, mkc, log_page_size, 0);
-    EXPECT_EQ(-1, check(m_va, 100));
-    EMLX5_SET(mkey()->context, mkc, log_page_size, 12);
-    EMLX5_SET(mkey()->context, mkc, access_mode_4_2, 7);
-    EXPECT_EQ(-1, check(m_va, 1));
-}
-
 /* A key that refers to others: to itself without end, and usefully */
 TEST_F(test_emlx5_mkey, list_of_keys)
 {

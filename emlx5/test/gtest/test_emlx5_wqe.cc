@@ -48,33 +48,6 @@ TEST_F(test_emlx5_wqe, inlined)
     EXPECT_EQ(-1, parse(wqe));
 }
 
-/* Every opcode on every kind of QP, cut off everywhere: it never reads or
- * promises what is behind the end. */
-TEST_F(test_emlx5_wqe, cut_off)
-{
-    std::vector<uint8_t> whole(EMLX5_MAX_SQ_WQE, 0x5a);
-
-    for (unsigned st = 0; st < 16; ++st) {
-        for (unsigned opcode = 0; opcode < 256; ++opcode) {
-            for (size_t size = 0; size <= whole.size(); size += 16) {
-                std::vector<uint8_t> wqe(whole.begin(), whole.begin() + size);
-
-                if (size > 0) {
-                    wqe[3] = opcode;
-                }
-                if (parse(wqe, (emlx5_st_t)st) != 0) {
-                    continue;
-                }
-                ASSERT_GE(size, 16u);
-                ASSERT_LE(m_wqe.sgl.count, size / 16);
-                if ((opcode == EMLX5_WQE_UMR) && (m_wqe.umr.data != 0)) {
-                    ASSERT_LE(m_wqe.umr.data + m_wqe.umr.bytes, size);
-                }
-            }
-        }
-    }
-}
-
 TEST_F(test_emlx5_wqe, opcodes_by_type)
 {
     std::vector<uint8_t> wqe = write_request();
@@ -108,32 +81,4 @@ TEST_F(test_emlx5_wqe, umr)
     emlx5_put_be16(&wqe[20], 5);
     EXPECT_EQ(-1, parse(wqe, EMLX5_ST_UMR));
     EXPECT_EQ(-1, parse(wqe, EMLX5_ST_RC));
-}
-
-TEST(test_emlx5_wqe_sgl, end_of_a_receive)
-{
-    std::vector<uint8_t> list(64);
-    emlx5_sgl_t sgl;
-
-    emlx5_put_be32(&list[0], 10);
-    emlx5_put_be32(&list[20], 0x100);
-    emlx5_put_be32(&list[32], 10);
-    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, 64));
-    EXPECT_EQ(1u, sgl.count);
-    EXPECT_EQ(10u, sgl.total);
-    /* A part of an element is none */
-    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, 15));
-    EXPECT_EQ(0u, sgl.count);
-    ASSERT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 64, 32));
-    EXPECT_EQ(0u, sgl.count);
-}
-
-TEST(test_emlx5_wqe_sgl, too_many)
-{
-    std::vector<uint8_t> list((EMLX5_MAX_SGE + 1) * 16, 1);
-    emlx5_sgl_t sgl;
-
-    EXPECT_EQ(0, emlx5_sgl_parse(&sgl, list.data(), 0, EMLX5_MAX_SGE * 16));
-    EXPECT_EQ((uint32_t)EMLX5_MAX_SGE, sgl.count);
-    EXPECT_EQ(-1, emlx5_sgl_parse(&sgl, list.data(), 0, list.size()));
 }
