@@ -4,6 +4,8 @@
 
 #include <ucm/api/ucm.h>
 
+#include "test_child.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -16,7 +18,6 @@
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 class test_access : public ::testing::Test {
@@ -136,11 +137,6 @@ protected:
     }
 };
 
-TEST_F(test_access, is_direct)
-{
-    EXPECT_TRUE(nprdma_access_is_direct());
-}
-
 TEST_F(test_access, copies)
 {
     check_copies();
@@ -167,24 +163,6 @@ TEST_F(test_access, bad_atomics)
     EXPECT_EQ(2u, memory[1]);
 }
 
-TEST_F(test_access, unmapped)
-{
-    char *ptr = map(page);
-
-    munmap(ptr, page);
-    expect_faults(ptr);
-    expect_faults(nullptr);
-    expect_faults((char*)UINT64_C(0xffff800000000000));
-}
-
-TEST_F(test_access, prot_none)
-{
-    char *ptr = map(page, PROT_NONE);
-
-    expect_faults(ptr);
-    munmap(ptr, page);
-}
-
 TEST_F(test_access, read_only)
 {
     char *ptr = map(page, PROT_READ);
@@ -208,36 +186,6 @@ TEST_F(test_access, truncated_file)
     EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr, "x", 1));
     munmap(ptr, 2 * page);
     close(fd);
-}
-
-TEST_F(test_access, hole_in_the_middle)
-{
-    char *ptr = map(3 * page);
-    std::vector<char> data(3 * page, 'x');
-
-    munmap(ptr + page, page);
-    for (size_t length : {2 * page, data.size()}) {
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-                  nprdma_access_store((uintptr_t)ptr, data.data(), length));
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-                  nprdma_access_fetch(data.data(), (uintptr_t)ptr, length));
-    }
-    EXPECT_EQ(0, *(ptr + 2 * page));
-    munmap(ptr, page);
-    munmap(ptr + 2 * page, page);
-}
-
-TEST_F(test_access, untouched_memory_becomes_resident)
-{
-    char *ptr = map(page);
-    uint64_t value = 7;
-
-    EXPECT_EQ(UCS_OK, nprdma_access_fetch(&value, (uintptr_t)ptr, 8));
-    EXPECT_EQ(0u, value);
-    value = 8;
-    EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)ptr + 8, &value, 8));
-    EXPECT_EQ(8u, ((uint64_t*)ptr)[1]);
-    munmap(ptr, page);
 }
 
 /* Two threads add to the same word, one of them by nprdma_access_xx() */
@@ -279,140 +227,24 @@ TEST_F(test_access, words_are_never_torn)
     EXPECT_EQ(0u, torn);
 }
 
-/* Memory is unmapped and mapped during accesses: they return errors, without a
- * signal */
-TEST_F(test_access, races_with_unmap)
-{
-    std::atomic<bool> stop(false);
-    char *ptr = map(page);
-    int done = 0, faults = 0;
-
-    std::thread mapper([&]() {
-        while (!stop) {
-            munmap(ptr, page);
-            EXPECT_EQ(ptr, mmap(ptr, page, PROT_READ | PROT_WRITE,
-                                MAP_PRIVATE | MAP_ANONYMOUS |
-                                MAP_FIXED_NOREPLACE, -1, 0));
-        }
-    });
-    for (int i = 0; (i < 50000) || (done == 0) || (faults == 0); ++i) {
-        uint64_t value = i;
-        ucs_status_t status;
-        switch (i % 3) {
-        case 0:
-            status = nprdma_access_store((uintptr_t)ptr, &value, 8);
-            break;
-        case 1:
-            status = nprdma_access_fetch(&value, (uintptr_t)ptr, 8);
-            break;
-        default:
-            status = atomic(NPRDMA_ATOMIC_ADD, 8, ptr, 1);
-            break;
-        }
-        done   += (status == UCS_OK);
-        faults += (status == UCS_ERR_INVALID_ADDR);
-        ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_INVALID_ADDR) ||
-                    (status == UCS_ERR_BUSY));
-    }
-    stop = true;
-    mapper.join();
-    munmap(ptr, page);
-}
-
 /* The child opens a device of its own while the parent's is open */
 TEST_F(test_access, forked_child)
 {
     char *ptr = map(page);
-    int status;
 
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([&]() {
         char data[64];
         memset(data, 'c', sizeof(data));
-        bool ok = (nprdma_access_init() == UCS_OK) &&
-                  nprdma_access_is_direct() &&
-                  (nprdma_access_store((uintptr_t)ptr, data, 64) == UCS_OK) &&
-                  (nprdma_access_store((uintptr_t)ptr + 64, data, 8) ==
-                   UCS_OK) &&
-                  (memcmp(ptr, data, 64) == 0) &&
-                  (memcmp(ptr + 64, data, 8) == 0) &&
-                  (atomic(NPRDMA_ATOMIC_ADD, 8, ptr + 128, 1) == UCS_OK);
-        _exit(ok ? 0 : 1);
-    }
-
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
+        return (nprdma_access_init() == UCS_OK) && nprdma_access_is_direct() &&
+               (nprdma_access_store((uintptr_t)ptr, data, 64) == UCS_OK) &&
+               (nprdma_access_store((uintptr_t)ptr + 64, data, 8) == UCS_OK) &&
+               (memcmp(ptr, data, 64) == 0) &&
+               (memcmp(ptr + 64, data, 8) == 0) &&
+               (atomic(NPRDMA_ATOMIC_ADD, 8, ptr + 128, 1) == UCS_OK);
+    });
     EXPECT_EQ(page, (size_t)std::count(ptr, ptr + page, 0));
     check_copies();
     munmap(ptr, page);
-}
-
-/* More threads than slots, in parent and child at once: each has its own
- * bytes */
-TEST_F(test_access, copies_of_many_threads)
-{
-    auto copy_some = [](uint8_t first) {
-        std::atomic<int> bad(0);
-        std::vector<std::thread> threads;
-
-        for (int i = 0; i < 24; ++i) {
-            threads.emplace_back([i, first, &bad]() {
-                std::vector<uint8_t> data(page + 40, first + i);
-                std::vector<uint8_t> memory(data.size()), back(data.size());
-                for (int round = 0; round < 500; ++round) {
-                    memset(memory.data(), 0, memory.size());
-                    memset(back.data(), 0, back.size());
-                    bad += nprdma_access_store((uintptr_t)memory.data(),
-                                               data.data(), data.size()) !=
-                           UCS_OK;
-                    bad += memory != data;
-                    bad += nprdma_access_fetch(back.data(),
-                                               (uintptr_t)memory.data(),
-                                               back.size()) != UCS_OK;
-                    bad += back != data;
-                }
-            });
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
-        return bad.load();
-    };
-    int status;
-
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit((nprdma_access_init() == UCS_OK) && (copy_some(101) == 0) ? 0 :
-                                                                         1);
-    }
-
-    EXPECT_EQ(0, copy_some(1));
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
-}
-
-/* A child that opens a device closes the descriptors that it inherited */
-TEST_F(test_access, descriptors_of_a_forked_child)
-{
-    auto count_files = []() {
-        int count = 0;
-        for (int fd = 0; fd < 1024; ++fd) {
-            count += fcntl(fd, F_GETFD) != -1;
-        }
-        return count;
-    };
-    int status;
-
-    pid_t pid = fork();
-    if (pid == 0) {
-        int before = count_files();
-        bool ok    = (nprdma_access_init() == UCS_OK) &&
-                  (count_files() == before);
-        _exit(ok ? 0 : 1);
-    }
-
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
 }
 
 /* A program closes all descriptors, as daemons do, and opens files. nprdma then
@@ -420,10 +252,8 @@ TEST_F(test_access, descriptors_of_a_forked_child)
 TEST_F(test_access, all_descriptors_closed)
 {
     char *ptr = map(page);
-    int status;
 
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([&]() {
         std::vector<uint8_t> data(page, 1), other(1 << 20, 2);
         std::vector<int> files;
         bool ok = nprdma_access_init() == UCS_OK;
@@ -448,44 +278,31 @@ TEST_F(test_access, all_descriptors_closed)
         for (int fd : files) {
             ok = ok && (fcntl(fd, F_GETFD) != -1);
         }
-        _exit(ok ? 0 : 1);
-    }
-
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
+        return ok;
+    });
     munmap(ptr, page);
 }
 
 /* With a file size limit of 0, the kernel kills a process that writes a file */
 TEST(test_access_limit, works_with_a_file_size_limit_of_0)
 {
-    int status;
-
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([]() {
         struct rlimit limit = {};
         char data[64]       = {};
         char *memory        = (char*)malloc(sizeof(data));
-        bool ok = (setrlimit(RLIMIT_FSIZE, &limit) == 0) &&
-                  (nprdma_access_init() == UCS_OK) &&
-                  (nprdma_access_store((uintptr_t)memory, data,
-                                       sizeof(data)) == UCS_OK) &&
-                  (nprdma_access_fetch(data, (uintptr_t)memory,
-                                       sizeof(data)) == UCS_OK);
-        _exit(ok ? 0 : 1);
-    }
-
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
+        return (setrlimit(RLIMIT_FSIZE, &limit) == 0) &&
+               (nprdma_access_init() == UCS_OK) &&
+               (nprdma_access_store((uintptr_t)memory, data, sizeof(data)) ==
+                UCS_OK) &&
+               (nprdma_access_fetch(data, (uintptr_t)memory, sizeof(data)) ==
+                UCS_OK);
+    });
 }
 
 /* Without memory events everything works, by copies */
 TEST(test_access_copy, works_without_memory_events)
 {
-    pid_t pid = fork();
-    int status;
-
-    if (pid == 0) {
+    expect_child([]() {
         struct copy_mode : test_access {
             void TestBody() override
             {
@@ -506,8 +323,6 @@ TEST(test_access_copy, works_without_memory_events)
             test.TestBody();
             nprdma_access_cleanup();
         }
-        _exit(::testing::Test::HasFailure() ? 1 : 0);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+        return !::testing::Test::HasFailure();
+    });
 }

@@ -97,17 +97,6 @@ protected:
     }
 };
 
-TEST_F(test_access_word, known_page)
-{
-    char *ptr = map();
-
-    expect_stores(ptr);
-    expect_stores(ptr);
-    drop(ptr);
-    expect_stores(ptr);
-    munmap(ptr, page);
-}
-
 TEST_F(test_access_word, shared_file)
 {
     int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
@@ -146,20 +135,6 @@ TEST_F(test_access_word, protected_meanwhile)
         }
     }
     munmap(ptr, page);
-}
-
-TEST_F(test_access_word, unmapped_meanwhile)
-{
-    char *ptr = map();
-
-    expect_stores(ptr);
-    ASSERT_EQ(0, syscall(SYS_munmap, ptr, page));
-    expect_faults(ptr);
-
-    ASSERT_EQ(ptr, map(ptr));
-    expect_stores(ptr);
-    munmap(ptr, page);
-    expect_faults(ptr);
 }
 
 /* The kernel does not copy secret memory. The CPU may access it, because it

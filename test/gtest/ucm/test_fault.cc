@@ -8,6 +8,8 @@
 #include <ucm/access/nprdma_access.h>
 #include <ucm/access/nprdma_touch.h>
 
+#include "test_child.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -17,11 +19,8 @@
 
 #include <csetjmp>
 #include <csignal>
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <ucontext.h>
 #include <unistd.h>
 
 #if NPRDMA_TOUCH_SUPPORTED
@@ -63,12 +62,6 @@ static void on_fault_mend(int sig, siginfo_t *info, void *)
     mend(info);
 }
 
-static void on_fault_plain(int sig)
-{
-    note(1, sig, nullptr);
-    mprotect(hole, 4096, PROT_READ | PROT_WRITE);
-}
-
 static void on_fault_jump(int sig, siginfo_t *info, void *)
 {
     note(2, sig, info);
@@ -92,16 +85,6 @@ static void on_fault_chain(int sig, siginfo_t *info, void *context)
     }
 }
 
-/* The same for a handler that gets only the signal's number */
-static void on_fault_chain_plain(int sig)
-{
-    note(6, sig, nullptr);
-    if (seen.calls[6] > 1000) {
-        _exit(99);
-    }
-    replaced[6].sa_handler(sig);
-}
-
 class test_fault : public ::testing::Test {
 protected:
     using action_t = void (*)(int, siginfo_t*, void*);
@@ -109,11 +92,8 @@ protected:
     /* Runs a function in a child. Returns the child's wait status. */
     static int run(const std::function<void()> &function)
     {
-        int status;
-
         fflush(nullptr);
-        pid_t pid = fork();
-        if (pid == 0) {
+        return wait_status([&]() {
             struct rlimit limit = {};
             setrlimit(RLIMIT_CORE, &limit);
             hole = (char*)mmap(nullptr, 4096, PROT_NONE,
@@ -125,10 +105,8 @@ protected:
             alarm(300);
             function();
             fflush(nullptr);
-            _exit(HasFailure() ? 77 : 0);
-        }
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
-        return status;
+            return HasFailure() ? 77 : 0;
+        });
     }
 
     static void expect_ok(const std::function<void()> &function)
@@ -227,14 +205,6 @@ TEST_F(test_fault, leaves_a_core_file)
     EXPECT_EQ(0, system((std::string("rm -rf ") + dir).c_str()));
 }
 
-TEST_F(test_fault, signals_that_are_sent_kill)
-{
-    for (int sig : {SIGSEGV, SIGBUS}) {
-        expect_death(sig, [=]() { init(); raise(sig); });
-        expect_death(sig, [=]() { init(); kill(getpid(), sig); pause(); });
-    }
-}
-
 TEST_F(test_fault, ignored)
 {
     expect_ok([]() {
@@ -273,20 +243,6 @@ TEST_F(test_fault, fault_at_the_buffer_of_a_copy_kills)
     });
 }
 
-TEST_F(test_fault, stack_overflow_kills)
-{
-    expect_death(SIGSEGV, []() {
-        struct rlimit limit = {1 << 20, 1 << 20};
-        std::function<int(int)> deeper = [&](int i) {
-            volatile char room[4096] = {(char)i};
-            return deeper(i + 1) + room[0];
-        };
-        init();
-        setrlimit(RLIMIT_STACK, &limit);
-        deeper(0);
-    });
-}
-
 /* ---- handlers of the application installed before ---- */
 
 TEST_F(test_fault, handler_before)
@@ -314,45 +270,6 @@ TEST_F(test_fault, handler_before)
         close_hole();
         expect_errors();
         EXPECT_EQ(1, seen.calls[0]);
-    });
-}
-
-TEST_F(test_fault, plain_handler_before)
-{
-    expect_ok([]() {
-        signal(SIGSEGV, on_fault_plain);
-        init();
-        expect_errors();
-        fault();
-        EXPECT_EQ(1, seen.calls[1]);
-        EXPECT_EQ(SIGSEGV, seen.sig);
-    });
-}
-
-TEST_F(test_fault, siginfo_of_a_signal_that_is_sent)
-{
-    expect_ok([]() {
-        union sigval value;
-        value.sival_int = 4711;
-        handle(SIGSEGV, on_fault_chain<3>);
-        init();
-        ASSERT_EQ(0, sigqueue(getpid(), SIGSEGV, value));
-        EXPECT_EQ(1, seen.calls[3]);
-        EXPECT_EQ(SI_QUEUE, seen.info.si_code);
-        EXPECT_EQ(4711, seen.info.si_value.sival_int);
-        EXPECT_EQ(getpid(), seen.info.si_pid);
-    });
-}
-
-TEST_F(test_fault, nodefer)
-{
-    expect_ok([]() {
-        handle(SIGSEGV, on_fault_mend, SA_NODEFER);
-        init();
-        expect_errors();
-        fault();
-        EXPECT_EQ(1, seen.calls[0]);
-        EXPECT_FALSE(sigismember(&seen.mask, SIGSEGV));
     });
 }
 
@@ -397,24 +314,6 @@ TEST_F(test_fault, alternate_stack)
     }
 }
 
-TEST_F(test_fault, jump_out_of_the_handler)
-{
-    expect_ok([]() {
-        static volatile int rounds;
-        handle(SIGSEGV, on_fault_jump);
-        init();
-        for (rounds = 0; rounds < 3; ++rounds) {
-            expect_errors();
-            if (sigsetjmp(seen.back, 1) == 0) {
-                fault();
-                ADD_FAILURE();
-            }
-        }
-        EXPECT_EQ(3, seen.calls[2]);
-        expect_errors();
-    });
-}
-
 /* ---- handlers of the application installed later ---- */
 
 /* It gets the faults that are not ours. The kernel copies. */
@@ -443,22 +342,6 @@ TEST_F(test_fault, handler_after)
     }
 }
 
-/* A section notices a later handler by itself, after some time */
-TEST_F(test_fault, handler_after_is_noticed)
-{
-    expect_ok([]() {
-        nprdma_fault_section_t section;
-        bool is_ours;
-
-        init();
-        handle(SIGSEGV, on_fault_mend);
-        do {
-            is_ours = nprdma_fault_enter(&section);
-            nprdma_fault_leave(&section);
-        } while (is_ours);
-    });
-}
-
 /* Until a section has noticed it, a later handler that passes signals on works
  * like ours */
 TEST_F(test_fault, handler_after_that_chains)
@@ -479,37 +362,6 @@ TEST_F(test_fault, handler_after_that_chains)
         expect_errors();
         fault();
     });
-}
-
-/* A plain handler passes on only the number of the signal. The registers have
- * arbitrary contents then. */
-TEST_F(test_fault, plain_handler_after_that_chains)
-{
-    for (bool is_noticed : {false, true}) {
-        expect_death(SIGSEGV, [=]() {
-            init();
-            replaced[6].sa_handler = signal(SIGSEGV, on_fault_chain_plain);
-            if (is_noticed) {
-                expect_errors();
-            }
-            fault();
-        });
-        expect_ok([=]() {
-            signal(SIGSEGV, on_fault_plain);
-            init();
-            replaced[6].sa_handler = signal(SIGSEGV, on_fault_chain_plain);
-            if (is_noticed) {
-                expect_errors();
-            }
-            EXPECT_EQ(0, raise(SIGSEGV));
-            EXPECT_EQ(1, seen.calls[6]);
-            EXPECT_EQ(1, seen.calls[1]);
-            close_hole();
-            fault();
-            EXPECT_EQ(2, seen.calls[6]);
-            EXPECT_EQ(2, seen.calls[1]);
-        });
-    }
 }
 
 /* A handler that once had the address of ours, and that ours replaces later */
@@ -565,42 +417,6 @@ TEST_F(test_fault, handler_for_a_while)
             EXPECT_EQ(i + 1, seen.calls[0]);
             close_hole();
         }
-    });
-}
-
-/* Atomics by the kernel's copies and by the CPU lose no update of each other */
-TEST_F(test_fault, atomics_of_both_kinds)
-{
-    expect_ok([]() {
-        static const uint64_t count = 20000;
-        static uint64_t word;
-        std::atomic<bool> stop(false);
-
-        init();
-        auto add = []() {
-            uint64_t old;
-            for (uint64_t i = 0; i < count;) {
-                i += nprdma_access_atomic(NPRDMA_ATOMIC_ADD, 8,
-                                          (uintptr_t)&word, 1, 0, &old) ==
-                     UCS_OK;
-            }
-        };
-        std::thread switcher([&]() {
-            while (!stop) {
-                handle(SIGSEGV, on_fault_mend, 0, &replaced[0]);
-                EXPECT_FALSE(nprdma_fault_check());
-                std::this_thread::yield();
-                sigaction(SIGSEGV, &replaced[0], nullptr);
-                EXPECT_TRUE(nprdma_fault_check());
-                std::this_thread::yield();
-            }
-        });
-        std::thread other(add);
-        add();
-        other.join();
-        stop = true;
-        switcher.join();
-        EXPECT_EQ(2 * count, word);
     });
 }
 

@@ -4,6 +4,8 @@
 
 #include <ucm/api/ucm.h>
 
+#include "test_child.h"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,8 +16,6 @@
 
 #include <dlfcn.h>
 #include <sys/mman.h>
-#include <sys/shm.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 class test_guard : public ::testing::Test {
@@ -110,70 +110,6 @@ TEST_F(test_guard, munmap)
     expect_waits((char*)ptr + page, [=]() { munmap(ptr, 4 * page); });
 }
 
-TEST_F(test_guard, mremap)
-{
-    void *ptr = map();
-    void *result;
-
-    expect_waits(ptr, [&]() {
-        result = mremap(ptr, page, 64 * page, MREMAP_MAYMOVE);
-    });
-    ASSERT_NE(MAP_FAILED, result);
-    munmap(result, 64 * page);
-}
-
-TEST_F(test_guard, mmap_fixed)
-{
-    void *ptr = map();
-
-    expect_waits(ptr, [=]() {
-        mmap(ptr, page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
-             0);
-    });
-    munmap(ptr, page);
-}
-
-TEST_F(test_guard, madvise)
-{
-    void *ptr = map();
-
-    expect_waits(ptr, [=]() { madvise(ptr, page, MADV_DONTNEED); });
-    munmap(ptr, page);
-}
-
-TEST_F(test_guard, shmdt)
-{
-    int shmid = shmget(IPC_PRIVATE, page, IPC_CREAT | 0600);
-    ASSERT_GE(shmid, 0);
-    void *ptr = shmat(shmid, nullptr, 0);
-    shmctl(shmid, IPC_RMID, nullptr);
-    ASSERT_NE((void*)-1, ptr);
-
-    expect_waits(ptr, [=]() { shmdt(ptr); });
-}
-
-TEST_F(test_guard, sbrk)
-{
-    char *ptr = (char*)sbrk(4 * page);
-    ASSERT_NE((void*)-1, ptr);
-
-    expect_waits(ptr + page, []() { (void)!sbrk(-4 * (intptr_t)page); });
-}
-
-TEST_F(test_guard, other_ranges_are_not_delayed)
-{
-    nprdma_guard_ticket_t ticket;
-    char *ptr = (char*)map(3 * page);
-
-    ASSERT_EQ(UCS_OK, enter(ptr + page, &ticket));
-    EXPECT_EQ(0, munmap(ptr, page));
-    EXPECT_EQ(0, munmap(ptr + 2 * page, page));
-    void *other = map();
-    EXPECT_EQ(0, munmap(other, page));
-    nprdma_guard_leave(&ticket);
-    munmap(ptr + page, page);
-}
-
 namespace {
 struct held_call {
     std::atomic<bool> inside{false};
@@ -239,46 +175,17 @@ TEST_F(test_guard, too_many_accesses)
     munmap(ptr, page);
 }
 
-TEST_F(test_guard, many_calls_at_once)
-{
-    /* More threads inside of munmap() than the table has slots */
-    static const int num_threads = 48;
-    std::vector<std::thread> threads;
-    nprdma_guard_ticket_t ticket;
-    void *watched = map();
-
-    for (int i = 0; i < num_threads; ++i) {
-        threads.emplace_back([]() {
-            for (int j = 0; j < 200; ++j) {
-                munmap(map(), page);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    /* No range stays blocked */
-    EXPECT_EQ(UCS_OK, enter(watched, &ticket));
-    nprdma_guard_leave(&ticket);
-    munmap(watched, page);
-}
-
 TEST_F(test_guard, child_does_not_wait)
 {
     nprdma_guard_ticket_t ticket, other;
     void *ptr = map();
-    int status;
 
     ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([&]() {
         alarm(300); /* Ends a munmap() that waits for the parent */
-        bool good = (munmap(ptr, page) == 0) &&
-                    (enter(ptr, &other) == UCS_ERR_UNSUPPORTED);
-        _exit(good ? 0 : 1);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+        return (munmap(ptr, page) == 0) &&
+               (enter(ptr, &other) == UCS_ERR_UNSUPPORTED);
+    });
     nprdma_guard_leave(&ticket);
     munmap(ptr, page);
 }
@@ -292,30 +199,23 @@ TEST(test_guard_hooks, disabled_hooks_are_noticed)
 #else
     /* mov $SYS_munmap, %eax; syscall; ret */
     static const unsigned char patch[] = {0xb8, 11, 0, 0, 0, 0x0f, 0x05, 0xc3};
-    pid_t pid                          = fork();
 
-    ASSERT_GE(pid, 0);
-    if (pid == 0) {
+    EXPECT_EQ(0, wait_status([&]() {
         void *libc  = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
         char *code  = (libc == nullptr) ? nullptr :
                       (char*)dlsym(libc, "munmap");
         char *start = (char*)((uintptr_t)code & ~(uintptr_t)4095);
 
         if ((nprdma_guard_init() != UCS_OK) || (code == nullptr)) {
-            _exit(1);
+            return 1;
         }
         nprdma_guard_cleanup();
 
         if (mprotect(start, 2 * 4096, PROT_READ | PROT_WRITE | PROT_EXEC)) {
-            _exit(2);
+            return 2;
         }
         memcpy(code, patch, sizeof(patch));
-        _exit((nprdma_guard_init() == UCS_ERR_UNSUPPORTED) ? 0 : 3);
-    }
-
-    int status;
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_TRUE(WIFEXITED(status));
-    EXPECT_EQ(0, WEXITSTATUS(status));
+        return (nprdma_guard_init() == UCS_ERR_UNSUPPORTED) ? 0 : 3;
+    }));
 #endif
 }

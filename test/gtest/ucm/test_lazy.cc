@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "test_child.h"
 #include "test_monitor.h"
 
 #include <ucm/events/nprdma_events.h>
@@ -14,16 +15,12 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
-#include <sys/ptrace.h>
 #include <sys/resource.h>
-#include <sys/shm.h>
 #include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
-#include <sys/wait.h>
 
 #ifndef PR_SET_VMA
 #define PR_SET_VMA 0x53564d41
@@ -111,23 +108,17 @@ protected:
         return kept().kept == before + 1;
     }
 
-    /* A child with a monitor of its own, before which @a before runs. @return
-     * Its wait status. */
-    template<typename F> int in_child(F func, void (*before)() = [](){})
+    /* A child with a monitor of its own. @return Its wait status. */
+    template<typename F> int in_child(F func)
     {
-        int status = -1;
-        pid_t pid  = fork();
-        if (pid == 0) {
-            before();
+        return wait_status([&]() {
             nprdma_monitor_t *own = nullptr;
             if (nprdma_monitor_create(&params, &own) != UCS_OK) {
-                _exit(100);
+                return 100;
             }
             signal(SIGSEGV, SIG_DFL);
-            _exit(func());
-        }
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
-        return status;
+            return func();
+        });
     }
 
     /* A child with status 77 cannot be tested here */
@@ -146,9 +137,7 @@ protected:
         FILE *file = tmpfile();
         std::string result;
         char line[1024];
-        int status = -1;
-        pid_t pid  = fork();
-        if (pid == 0) {
+        expect_child([&]() {
             dup2(fileno(file), 1);
             dup2(fileno(file), 2);
             before();
@@ -156,15 +145,13 @@ protected:
             bool is_off = (nprdma_monitor_create(&params, &own) == UCS_OK) &&
                           !unmap(used());
             fflush(nullptr);
-            _exit(is_off ? 0 : 1);
-        }
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
+            return is_off;
+        });
         rewind(file);
         while (fgets(line, sizeof(line), file) != nullptr) {
             result += line;
         }
         fclose(file);
-        expect_zero(status);
         EXPECT_EQ(1, std::count(result.begin(), result.end(), '\n')) << result;
         return result;
     }
@@ -242,24 +229,6 @@ TEST_F(test_lazy, access_after_munmap_is_a_fault)
     EXPECT_TRUE(WIFSIGNALED(status) && (WTERMSIG(status) == SIGSEGV)) << status;
 }
 
-TEST_F(test_lazy, nothing_stays_mapped)
-{
-    start();
-    for (bool by_stop : { false, true }) {
-        char *ptr = used();
-        ASSERT_TRUE(unmap(ptr));
-        EXPECT_EQ(0, msync(ptr, MiB, MS_ASYNC)) << "the control: it is kept";
-        if (by_stop) {
-            stop();
-        } else {
-            EXPECT_EQ(1u, drop());
-        }
-        EXPECT_EQ(0u, kept().bytes);
-        EXPECT_EQ(-1, msync(ptr, page, MS_ASYNC)) << "still mapped";
-    }
-    EXPECT_FALSE(unmap(used())) << "without a monitor";
-}
-
 /* As a munmap() without it: no bit, no way to get one */
 TEST_F(test_lazy, kept_pages_are_retired)
 {
@@ -292,32 +261,6 @@ TEST_F(test_lazy, kept_pages_are_retired)
     stop();
 }
 
-/* The module hears of it as well, and takes the pages before they are kept */
-TEST_F(test_lazy, module_takes_kept_pages)
-{
-    if (!on_kernel()) {
-        GTEST_SKIP() << "needs the kernel module, in the guest "
-                        "(NPRDMA_TEST_BACKEND=kernel)";
-    }
-    nprdma_range_t range;
-    params.drain = nullptr; /* The NIC uses the windows */
-    start();
-    char *ptr = used();
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
-    for (int i = 0; i < 3; ++i) {
-        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-        nprdma_monitor_stats_t before = stats();
-        ASSERT_TRUE(unmap(ptr));
-        EXPECT_GE(stats().kernel_events, before.kernel_events + 1);
-        EXPECT_GE(stats().kernel_invalidated,
-                  before.kernel_invalidated + MiB / page);
-        EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-        ASSERT_EQ((void*)ptr, (void*)block());
-        EXPECT_TRUE(is_zero(ptr, MiB));
-    }
-    unreg(&range);
-}
-
 /* The NIC has finished while the memory is still what it was */
 TEST_F(test_lazy, bits_then_drain_then_kept)
 {
@@ -344,27 +287,6 @@ TEST_F(test_lazy, bits_then_drain_then_kept)
     EXPECT_EQ(1, drains);
     EXPECT_EQ(0, wrong);
     unreg(&range);
-}
-
-/* A registration that begins while memory is kept shows nothing of it */
-TEST_F(test_lazy, registered_while_kept)
-{
-    nprdma_range_t range;
-    start();
-    char *ptr = used();
-    ASSERT_TRUE(unmap(ptr));
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, MiB));
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-    drains = 0;
-    ASSERT_EQ((void*)ptr, (void*)block());
-    EXPECT_EQ(0, all_bits(&range, ptr, MiB)) << "during the zeroing";
-    EXPECT_EQ(0, drains);
-    EXPECT_EQ(UCS_OK, populate(&range));
-    munmap(ptr, MiB);
-    ASSERT_EQ(1u, drop());
-    EXPECT_EQ(0, all_bits(&range, ptr, MiB));
-    unreg(&range);
-    stop();
 }
 
 namespace {
@@ -394,47 +316,18 @@ bool bind(char *ptr, size_t length)
            0;
 }
 
-bool key(char *ptr, size_t length)
-{
-    int pkey = pkey_alloc(0, 0);
-    return (pkey >= 0) &&
-           (pkey_mprotect(ptr, length, PROT_READ | PROT_WRITE, pkey) == 0);
-}
-
 const change changes[] = {
     { "nothing", true, false, [](char*) { return true; } },
     { "mlock", false, false, lock },
     { "mprotect_part", false, true,
       [](char *ptr) { return mprotect(ptr, 8192, PROT_READ) == 0; } },
     { "mbind_part", false, true, [](char *ptr) { return bind(ptr, 8192); } },
-    { "mbind_all", true, false, [](char *ptr) { return bind(ptr, MiB); } },
-    { "pkey_part", false, true, [](char *ptr) { return key(ptr, 8192); } },
-    { "pkey_all", true, false, [](char *ptr) { return key(ptr, MiB); } },
-    { "name", false, true,
-      [](char *ptr) { return prctl(PR_SET_VMA, 0, ptr, MiB, "name") == 0; } },
     { "dontfork", false, false,
       [](char *ptr) { return madvise(ptr, MiB, MADV_DONTFORK) == 0; } },
-    { "wipeonfork", false, false,
-      [](char *ptr) { return madvise(ptr, MiB, MADV_WIPEONFORK) == 0; } },
-    { "hugepage", false, false,
-      [](char *ptr) { return madvise(ptr, MiB, MADV_HUGEPAGE) == 0; } },
     { "dontneed", false, false,
       [](char *ptr) { return madvise(ptr, MiB, MADV_DONTNEED) == 0; } },
     { "raw_munmap_part", false, false,
       [](char *ptr) { return syscall(SYS_munmap, ptr + 4096, 4096) == 0; } },
-    { "mremap_part", false, false,
-      [](char *ptr) {
-          void *moved = mremap(ptr + 4096, 4096, 8192, MREMAP_MAYMOVE);
-          return (moved != MAP_FAILED) && (munmap(moved, 8192) == 0);
-      } },
-    { "file_in_the_middle", false, false,
-      [](char *ptr) {
-          int fd      = open("/proc/self/exe", O_RDONLY);
-          void *there = mmap(ptr + 8192, 4096, PROT_READ,
-                             MAP_PRIVATE | MAP_FIXED, fd, 0);
-          close(fd);
-          return there == ptr + 8192;
-      } },
     { "file_unseen", false, true,
       [](char *ptr) {
           int fd     = open("/proc/self/exe", O_RDONLY);
@@ -473,13 +366,7 @@ TEST_P(test_lazy_changes, what_comes_back_is_new)
         EXPECT_EQ(0, policy);
     }
     /* Inherited by a child */
-    int status;
-    pid_t pid = fork();
-    if (pid == 0) {
-        _exit((again[0] == 1) && (again[MiB - 1] == 1) ? 0 : 1);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    expect_zero(status);
+    expect_child([&]() { return (again[0] == 1) && (again[MiB - 1] == 1); });
     munmap(again, MiB);
 }
 
@@ -530,106 +417,48 @@ TEST_F(test_lazy, sealed_while_kept)
     expect_zero(status, "no mseal(): Linux 6.10");
 }
 
-/* A userfaultfd of the application, which waits for events of its memory */
-class test_lazy_watched : public test_lazy {
-protected:
-    void TearDown() override
-    {
-        if (uffd >= 0) {
-            close(uffd);
-        }
-        test_lazy::TearDown();
-    }
-
-    bool watch()
-    {
-        struct uffdio_api api = {};
-        uffd = (int)syscall(SYS_userfaultfd,
-                            O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
-        api.api      = UFFD_API;
-        api.features = UFFD_FEATURE_EVENT_UNMAP;
-        return (uffd >= 0) && (ioctl(uffd, UFFDIO_API, &api) == 0);
-    }
-
-    int watch(char *ptr, size_t length,
-              uint64_t mode = UFFDIO_REGISTER_MODE_MISSING)
-    {
+/* Memory that a userfaultfd of the application watches, or a part of it */
+TEST_F(test_lazy, watched_memory_is_left_to_the_kernel)
+{
+    struct range {
+        size_t start, length;
+    };
+    struct uffdio_api api = {};
+    int uffd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
+    auto watch = [&](char *ptr, size_t length, uint64_t mode) {
         struct uffdio_register range = {};
         range.range.start = (uintptr_t)ptr;
         range.range.len   = length;
         range.mode        = mode;
-        return ioctl(uffd, UFFDIO_REGISTER, &range);
-    }
+        return ioctl(uffd, UFFDIO_REGISTER, &range) == 0;
+    };
 
-    /* Unmap a block. @return The event that came meanwhile, empty if none */
-    struct uffd_msg unmap_watched(char *ptr)
-    {
-        struct uffd_msg msg = {};
-        std::atomic<bool> done(false);
-        std::thread reader([&]() {
-            struct pollfd poll_fd = { uffd, POLLIN, 0 };
-            while ((read(uffd, &msg, sizeof(msg)) != sizeof(msg)) && !done) {
-                poll(&poll_fd, 1, 10);
-            }
-        });
-        EXPECT_EQ(0, munmap(ptr, MiB));
-        done = true;
-        reader.join();
-        return msg;
-    }
-
-    int uffd = -1;
-};
-
-TEST_F(test_lazy_watched, is_left_to_the_kernel)
-{
-    if (!watch()) {
+    api.api = UFFD_API;
+    if ((uffd < 0) || (ioctl(uffd, UFFDIO_API, &api) != 0)) {
         GTEST_SKIP() << "no userfaultfd: " << strerror(errno);
     }
-    struct range {
-        size_t start, length;
-    };
     start();
     for (auto &part : { range{ 0, MiB }, range{ 0, page },
                         range{ MiB - page, page },
                         range{ MiB / 2, 16 * page } }) {
         char *ptr = used();
-        ASSERT_EQ(0, watch(ptr + part.start, part.length));
-        uint64_t before = kept().kept;
-        auto msg        = unmap_watched(ptr);
-        EXPECT_EQ(before, kept().kept);
-        EXPECT_EQ(UFFD_EVENT_UNMAP, msg.event);
-        /* The kernel reports all that one call unmaps */
-        EXPECT_EQ((uintptr_t)ptr, msg.arg.remove.start);
-        EXPECT_EQ((uintptr_t)ptr + MiB, msg.arg.remove.end);
+        ASSERT_TRUE(watch(ptr + part.start, part.length,
+                          UFFDIO_REGISTER_MODE_MISSING));
+        EXPECT_FALSE(unmap(ptr));
         EXPECT_EQ(-1, msync(ptr, MiB, MS_ASYNC)) << "still mapped";
     }
 
     /* The control: as soon as it is not watched any more it is kept */
     char *ptr = used();
-    ASSERT_EQ(0, watch(ptr, MiB, UFFDIO_REGISTER_MODE_WP));
+    ASSERT_TRUE(watch(ptr, MiB, UFFDIO_REGISTER_MODE_WP));
     struct uffdio_range range = { (uintptr_t)ptr, MiB };
     ASSERT_EQ(0, ioctl(uffd, UFFDIO_UNREGISTER, &range));
-    uint64_t before = kept().kept;
-    EXPECT_EQ(0, unmap_watched(ptr).event);
-    EXPECT_EQ(before + 1, kept().kept);
+    EXPECT_TRUE(unmap(ptr));
     ASSERT_EQ((void*)ptr, (void*)block());
-    ASSERT_EQ(0, watch(ptr, MiB)) << "nothing of ours watches it";
-    EXPECT_EQ(UFFD_EVENT_UNMAP, unmap_watched(ptr).event);
-}
-
-/* UCX_NPRDMA_LAZY_UNMAP is set, and it cannot work: one line says why */
-TEST_F(test_lazy, new_memory_is_locked_or_limited)
-{
-    if (syscall(SYS_mlockall, MCL_FUTURE) != 0) {
-        GTEST_SKIP() << "mlockall() is not allowed here";
-    }
-    syscall(SYS_munlockall);
-    std::string log = warnings([]() { syscall(SYS_mlockall, MCL_FUTURE); });
-    EXPECT_NE(std::string::npos,
-              log.find("UCX_NPRDMA_LAZY_UNMAP has no effect")) << log;
-    log = warnings([]() { set_limit(RLIMIT_AS, rlim_t(1) << 46); });
-    EXPECT_NE(std::string::npos, log.find("limits it")) << log;
+    EXPECT_TRUE(watch(ptr, MiB, UFFDIO_REGISTER_MODE_MISSING))
+            << "nothing of ours watches it";
+    munmap(ptr, MiB);
+    close(uffd);
 }
 
 /* A filter of system calls that refuses a change of protection */
@@ -651,71 +480,6 @@ TEST_F(test_lazy, protection_is_refused)
         }
     });
     EXPECT_NE(std::string::npos, log.find("the kernel refuses")) << log;
-}
-
-/* A call that takes the addresses of a kept block finds them free, and nothing
- * unmaps them afterwards */
-TEST_F(test_lazy, other_memory_over_a_block)
-{
-    using call = std::function<void*(char*)>;
-    const int rw = PROT_READ | PROT_WRITE, anon = MAP_PRIVATE | MAP_ANONYMOUS;
-    start();
-    int shmid = shmget(IPC_PRIVATE, MiB, IPC_CREAT | 0600);
-    ASSERT_NE(-1, shmid);
-    void *source = mmap(nullptr, MiB, rw, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    for (auto &call : std::vector<call>{
-             [&](char *at) {
-                 return mmap(at, MiB, rw, anon | MAP_FIXED, -1, 0);
-             },
-             [&](char *at) {
-                 return mmap(at, page, rw, anon | MAP_FIXED, -1, 0);
-             },
-             [&](char *at) {
-                 return mmap(at, MiB, rw, anon | MAP_FIXED_NOREPLACE, -1, 0);
-             },
-             [&](char *at) { return mmap(at, MiB, rw, anon, -1, 0); },
-             [&](char *at) { return shmat(shmid, at, 0); },
-             [&](char *at) { /* By a call that no hook sees */
-                 return !has_query() ? shmat(shmid, at, SHM_REMAP) :
-                        (void*)syscall(SYS_mremap, source, MiB, MiB,
-                                       MREMAP_MAYMOVE | MREMAP_FIXED, at);
-             } }) {
-        char *ptr = used();
-        ASSERT_TRUE(unmap(ptr));
-        ASSERT_EQ((void*)ptr, call(ptr)) << strerror(errno);
-        memset(ptr, 3, page);
-        char *other = used();
-        EXPECT_NE(ptr, other);
-        munmap(other, MiB);
-        drop();
-        EXPECT_EQ(3, ptr[page - 1]);
-        EXPECT_EQ(0u, kept().bytes);
-        munmap(ptr, MiB);
-    }
-    shmctl(shmid, IPC_RMID, nullptr);
-}
-
-/* To unmap or advise what is not mapped is not an error of ours */
-TEST_F(test_lazy, calls_on_a_kept_block)
-{
-    start();
-    char *ptr = used();
-    ASSERT_TRUE(unmap(ptr));
-    EXPECT_EQ(0, munmap(ptr, MiB));
-    EXPECT_EQ(0u, kept().bytes);
-    ptr = used();
-    ASSERT_TRUE(unmap(ptr));
-    EXPECT_EQ(-1, madvise(ptr, 4096, MADV_DONTNEED));
-    EXPECT_EQ(ENOMEM, errno);
-    EXPECT_EQ(0u, kept().bytes);
-
-    errno = 77;
-    ptr   = used();
-    ASSERT_TRUE(unmap(ptr));
-    munmap(block(), MiB);
-    EXPECT_EQ(77, errno) << "of calls that have succeeded";
-    EXPECT_EQ(-1, munmap(ptr + 1, MiB));
-    EXPECT_EQ(EINVAL, errno);
 }
 
 /* No hook sees the calls by which the dynamic linker maps memory, so under a
@@ -888,13 +652,10 @@ TEST_F(test_lazy, storm)
             /* Without a limit blocks are kept, and with it they are missing */
             set_limit(RLIMIT_AS, (i & 1) ? pages * page + 700 * MiB :
                                            RLIM_INFINITY);
-            int result = -1;
-            pid_t pid  = fork();
-            if (pid == 0) {
+            wrong += wait_status([]() {
                 alarm(60);
-                _exit((storm(99, 10) == 0) ? 0 : 1);
-            }
-            wrong += (waitpid(pid, &result, 0) != pid) || (result != 0);
+                return (storm(99, 10) == 0) ? 0 : 1;
+            }) != 0;
         }
         for (auto &thread : threads) {
             thread.join();
@@ -929,18 +690,14 @@ TEST_F(test_lazy, fork_drops_the_pool)
     start();
     char *ptr = used();
     ASSERT_TRUE(unmap(ptr));
-    int status;
-    pid_t pid = fork();
-    if (pid == 0) {
+    EXPECT_EQ(0, wait_status([&]() {
         /* Not mapped here, and nothing is kept without a monitor */
         bool is_gone = (msync(ptr, MiB, MS_ASYNC) == -1) && (errno == ENOMEM);
         char *own    = used();
         munmap(own, MiB);
         bool is_off = (msync(own, MiB, MS_ASYNC) == -1) && (kept().kept == 0);
-        _exit(is_gone ? (is_off ? 0 : 2) : 1);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    expect_zero(status);
+        return is_gone ? (is_off ? 0 : 2) : 1;
+    }));
     EXPECT_EQ(0u, kept().bytes);
     EXPECT_TRUE(unmap(used())) << "the parent goes on";
 }
@@ -968,28 +725,6 @@ TEST_F(test_lazy, bytes_are_bounded_and_the_oldest_leaves)
     EXPECT_EQ((void*)ptrs[2], (void*)block(7 * MiB)) << "the newest first";
     EXPECT_EQ((void*)ptrs[1], (void*)block(7 * MiB));
     EXPECT_EQ(0u, kept().bytes);
-}
-
-/* More blocks than are known: the oldest leave for new ones */
-TEST_F(test_lazy, blocks_are_bounded)
-{
-    constexpr int num = 700;
-    params.lazy_limit = 1024 * MiB;
-    start();
-    std::vector<char*> blocks;
-    for (int i = 0; i < num; ++i) {
-        blocks.push_back(block(128 * KiB));
-    }
-    EXPECT_FALSE(unmap(blocks.back(), 128 * KiB)) << "not known";
-    blocks.pop_back();
-    for (char *ptr : blocks) {
-        munmap(ptr, 128 * KiB);
-    }
-    size_t most = kept().bytes;
-    EXPECT_GT(most, 64 * MiB / 2);
-    EXPECT_LT(most, num * 128 * KiB);
-    EXPECT_TRUE(unmap(used(), MiB));
-    EXPECT_EQ(most + MiB - 128 * KiB, kept().bytes);
 }
 
 /* A call that maps other memory where a thread is about to unmap a block waits
@@ -1065,25 +800,6 @@ TEST_F(test_lazy, kernel_takes_kept_pages)
     EXPECT_TRUE(is_zero(ptr, MiB));
     memset(ptr, 1, MiB);
     EXPECT_TRUE(unmap(ptr));
-}
-
-TEST_F(test_lazy, one_pool_for_all_monitors)
-{
-    nprdma_monitor_t *second;
-    start();
-    params.lazy_limit = 2 * limit; /* Too late */
-    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
-    EXPECT_FALSE(unmap(used(limit), limit));
-    char *ptr = used();
-    ASSERT_TRUE(unmap(ptr));
-    EXPECT_EQ(MiB, stats().lazy.bytes);
-    nprdma_monitor_destroy(second);
-    EXPECT_EQ(MiB, kept().bytes);
-    EXPECT_EQ((void*)ptr, (void*)block());
-    ASSERT_TRUE(unmap(ptr));
-    stop();
-    EXPECT_EQ(0u, kept().bytes);
-    EXPECT_FALSE(unmap(used()));
 }
 
 /* A cgroup whose limit is too little for what is kept beside what is used. The

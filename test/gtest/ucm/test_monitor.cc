@@ -5,22 +5,6 @@
 class test_monitor_region : public test_monitor {
 };
 
-TEST_F(test_monitor_region, parameters)
-{
-    for (size_t size : { (size_t)0, (size_t)1 << 20, 3 * chunk }) {
-        params.region_size = size;
-        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
-                  nprdma_monitor_create(&params, &monitor));
-    }
-    params.region_size = chunk;
-    params.reclaim     = NPRDMA_RECLAIM_LAST;
-    EXPECT_EQ(UCS_ERR_INVALID_PARAM, nprdma_monitor_create(&params, &monitor));
-    params.reclaim = NPRDMA_RECLAIM_LOGICAL;
-    EXPECT_EQ(UCS_ERR_INVALID_PARAM, nprdma_monitor_create(&params, &monitor));
-    params.reclaim = NPRDMA_RECLAIM_OFF;
-    start();
-}
-
 TEST_F(test_monitor_region, one_region_for_a_granule)
 {
     nprdma_range_t range[3];
@@ -52,22 +36,6 @@ TEST_F(test_monitor_region, one_region_for_a_granule)
     EXPECT_EQ(0u, stats().ranges);
     EXPECT_EQ(1u, stats().idle_regions);
     munmap(ptr, 16 * page);
-}
-
-TEST_F(test_monitor_region, same_signature_for_all)
-{
-    nprdma_range_t a, b;
-    start();
-    char *ptr = map(2 * params.region_size);
-
-    ASSERT_EQ(UCS_OK, reg(&a, ptr, page));
-    ASSERT_EQ(UCS_OK, reg(&b, ptr + params.region_size, page));
-    EXPECT_NE(a.region, b.region);
-    EXPECT_EQ(a.region->signature, b.region->signature);
-    EXPECT_NE(0u, a.region->signature);
-    unreg(&a);
-    unreg(&b);
-    munmap(ptr, 2 * params.region_size);
 }
 
 TEST_F(test_monitor_region, spanning_and_larger_buffers)
@@ -234,91 +202,4 @@ TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
     EXPECT_EQ(3u, bits(&range[1], ptr + granule));
     unreg(&range[2]);
     munmap(ptr, 4 * granule);
-}
-
-TEST_F(test_monitor_region, metadata_returns_to_baseline)
-{
-    params.max_metadata = 0;
-    start();
-    nprdma_range_t range, other;
-    char *ptr  = map(2 * params.region_size);
-    int fd     = open("/dev/null", O_RDONLY);
-
-    for (int i = 0; i < 200; ++i) {
-        ASSERT_EQ(UCS_OK, reg(&range, ptr, params.region_size + 1));
-        ASSERT_EQ(UCS_OK, populate(&range, ptr, page));
-        unreg(&range);
-        ASSERT_EQ(UCS_OK, reg(&other, ptr, page));
-        unreg(&other);
-    }
-    EXPECT_LE(stats().regions, 2u);
-    EXPECT_LE(stats().state_bytes, 3 * params.region_size / page * 4);
-
-    /* No descriptor leaks either */
-    int next = open("/dev/null", O_RDONLY);
-    EXPECT_LE(next, fd + 5);
-    close(next);
-    close(fd);
-    munmap(ptr, 2 * params.region_size);
-}
-
-TEST_F(test_monitor_region, lookups_while_the_table_changes)
-{
-    static constexpr int num_granules = 16;
-    size_t granule      = params.region_size;
-    params.max_metadata = 4 * granule / page * 4;
-    start();
-    char *ptr = map(num_granules * granule);
-    std::vector<std::thread> threads;
-
-    for (unsigned t = 0; t < 4; ++t) {
-        threads.emplace_back([&, t]() {
-            unsigned seed = t;
-            nprdma_range_t range;
-            for (int i = 0; i < 3000; ++i) {
-                char *start = ptr + rand_r(&seed) % num_granules * granule;
-                ASSERT_EQ(UCS_OK, reg(&range, start + 7, page));
-                ASSERT_LE(range.region->address, (uintptr_t)start + 7);
-                ASSERT_GE(range.region->address + range.region->length,
-                          (uintptr_t)start + 7 + page);
-                ASSERT_EQ(1u, [&]() {
-                    std::lock_guard<std::mutex> guard(lock);
-                    return attached.count(range.region);
-                }());
-                unreg(&range);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_GT(stats().evicted, 0u);
-    EXPECT_EQ(stats().regions, stats().created - stats().evicted);
-    EXPECT_EQ(stats().regions, stats().idle_regions);
-    EXPECT_EQ(0u, stats().ranges);
-    munmap(ptr, num_granules * granule);
-}
-
-TEST_F(test_monitor_region, two_monitors)
-{
-    nprdma_monitor_t *second;
-    nprdma_range_t a, b;
-    start();
-    ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &second));
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&a, ptr, page));
-    ASSERT_EQ(UCS_OK,
-              nprdma_monitor_register(second, (uintptr_t)ptr, page, &b));
-    ASSERT_EQ(UCS_OK, populate(&a));
-    EXPECT_EQ(1u, bits(&a, ptr));
-    EXPECT_EQ(0u, bits(&b, ptr));
-    ASSERT_EQ(UCS_OK, nprdma_monitor_populate(second, &b, (uintptr_t)ptr, page,
-                                              NPRDMA_POPULATE_WRITE));
-    munmap(ptr, 16 * page);
-    EXPECT_EQ(0u, bits(&a, ptr));
-    EXPECT_EQ(0u, bits(&b, ptr));
-    unreg(&a);
-    nprdma_monitor_unregister(second, &b, 0);
-    nprdma_monitor_destroy(second);
 }

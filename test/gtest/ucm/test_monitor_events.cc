@@ -1,13 +1,12 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "test_child.h"
 #include "test_monitor.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <random>
 
 #include <sys/shm.h>
-#include <sys/wait.h>
 
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
@@ -325,39 +324,6 @@ INSTANTIATE_TEST_SUITE_P(all, test_monitor_events_kind,
 class test_monitor_events : public test_monitor {
 };
 
-TEST_F(test_monitor_events, no_drain_if_nothing_is_populated)
-{
-    nprdma_range_t range;
-    start();
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    madvise(ptr, 16 * page, MADV_DONTNEED);
-    munmap(ptr, 16 * page);
-    EXPECT_EQ(0, drains);
-    EXPECT_EQ(0u, stats().invalidated);
-    unreg(&range);
-}
-
-TEST_F(test_monitor_events, harmless_advice_takes_no_pages)
-{
-    nprdma_range_t range;
-    start();
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, populate(&range));
-    for (int advice : { MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL,
-                        MADV_WILLNEED, MADV_HUGEPAGE, MADV_NOHUGEPAGE,
-                        MADV_DONTDUMP, MADV_DODUMP }) {
-        madvise(ptr, 16 * page, advice);
-    }
-    EXPECT_EQ(0, drains);
-    EXPECT_EQ(1, all_bits(&range, ptr, 16 * page));
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
 TEST_F(test_monitor_events, pages_come_back_after_failed_calls)
 {
     nprdma_range_t range;
@@ -517,54 +483,18 @@ TEST_F(test_monitor_events, retired_and_readmitted_at_random)
     munmap(ptr, count * page);
 }
 
-/* A child closes the descriptors that it inherits for the parent's pages. Its
- * own ones are closed with its monitor. */
-TEST_F(test_monitor_events, fork_leaves_no_descriptors)
-{
-    auto count = []() {
-        auto begin = std::filesystem::directory_iterator("/proc/self/fd");
-        return std::distance(begin, std::filesystem::directory_iterator());
-    };
-    int status;
-
-    start();
-    auto before = count();
-    pid_t pid   = fork();
-    if (pid == 0) {
-        bool good = true;
-        nprdma_monitor_destroy(monitor);
-        for (int i = 0; good && (i < 3); ++i) {
-            nprdma_monitor_t *own = nullptr;
-            good = nprdma_monitor_create(&params, &own) == UCS_OK;
-            if (good) {
-                good = count() <= before;
-                nprdma_monitor_destroy(own);
-                good = good && (count() < before);
-            }
-        }
-        _exit(good ? 0 : 1);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0)) << status;
-    EXPECT_EQ(before, count());
-    stop();
-    EXPECT_LT(count(), before);
-}
-
 TEST_F(test_monitor_events, fork_leaves_sources_only)
 {
     nprdma_range_t range;
     start();
     char *ptr = map();
-    int status;
 
     memset(ptr, 5, 16 * page);
     ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     int fd = range.region->fd;
 
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([&]() {
         /* The monitor belongs to the parent; application memory is
          * accessible */
         nprdma_range_t other;
@@ -592,10 +522,8 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
             nprdma_monitor_unregister(own, &other, 0);
             nprdma_monitor_destroy(own);
         }
-        _exit(good ? 0 : 1);
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_TRUE(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
+        return good;
+    });
 
     /* Each page may be shared with the child: a write would copy it */
     if (on_kernel()) {

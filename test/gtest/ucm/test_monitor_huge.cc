@@ -225,19 +225,6 @@ TEST_F(test_monitor_huge, mmap_fixed)
     }
 }
 
-TEST_F(test_monitor_huge, mmap_fixed_of_a_file)
-{
-    int fd = memfd_create("huge", MFD_CLOEXEC | MFD_HUGETLB);
-    ASSERT_GE(fd, 0) << strerror(errno);
-    ASSERT_EQ(0, ftruncate(fd, huge));
-
-    make();
-    ASSERT_EQ(m_ptr, mmap(m_ptr, page, PROT_READ | PROT_WRITE,
-                          MAP_SHARED | MAP_FIXED, fd, 0)) << strerror(errno);
-    expect_first_taken();
-    close(fd);
-}
-
 /* At an address that is no multiple of 1 GiB the call fails before it unmaps
  * anything. At a multiple it unmaps 1 GiB, which may hold stacks and libraries,
  * and fails afterwards. */
@@ -297,17 +284,4 @@ TEST_F(test_monitor_huge, segment_replaces)
     EXPECT_EQ(0, shmdt(m_ptr));
     shmctl(id, IPC_RMID, nullptr);
     expect_gone(m_ptr);
-}
-
-/* Ordinary pages: what stays mapped is not marked as unmapped */
-TEST_F(test_monitor_huge, mremap_without_unmapping)
-{
-    void *moved;
-
-    make();
-    moved = mremap_to(m_ptr, huge, huge, MREMAP_MAYMOVE | MREMAP_DONTUNMAP);
-    ASSERT_NE(MAP_FAILED, moved) << strerror(errno);
-    EXPECT_EQ(0, all_bits(&m_range, m_ptr, huge));
-    populate_all();
-    munmap(moved, huge);
 }

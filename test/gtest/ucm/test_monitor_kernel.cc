@@ -123,15 +123,6 @@ protected:
     nprdma_range_t range;
 };
 
-TEST_F(test_monitor_kernel, states_cannot_be_written)
-{
-    make();
-    void *states = (void*)((uintptr_t)range.region->states & ~(page - 1));
-    EXPECT_EQ(-1, mprotect(states, page, PROT_READ | PROT_WRITE));
-    EXPECT_EQ(MAP_FAILED, mmap(nullptr, page, PROT_READ | PROT_WRITE,
-                               MAP_SHARED, range.region->fd, 0));
-}
-
 /* Registering pages that are populated needs no call to the kernel */
 TEST_F(test_monitor_kernel, registering_populated_pages_needs_no_call)
 {
@@ -195,18 +186,6 @@ TEST_F(test_monitor_kernel, raw_system_calls)
     expect_taken();
     raw_mmap(ptr, size);
     expect_back(0);
-}
-
-TEST_F(test_monitor_kernel, protection_against_writing)
-{
-    make();
-    ASSERT_EQ(0, mprotect(ptr, size, PROT_READ));
-    expect_taken();
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, NPRDMA_POPULATE_WRITE));
-    EXPECT_EQ(UCS_OK, populate(&range));
-    EXPECT_EQ(1, all_bits(&range, ptr, size));
-    ASSERT_EQ(0, mprotect(ptr, size, PROT_READ | PROT_WRITE));
-    expect_back();
 }
 
 /* KSM merges pages of equal contents, and takes them from the NIC first */

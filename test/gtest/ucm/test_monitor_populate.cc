@@ -170,27 +170,6 @@ TEST_F(test_monitor_populate, protected_pages_are_left_alone)
     close(fd);
 }
 
-TEST_F(test_monitor_populate, only_inside_of_the_range)
-{
-    nprdma_range_t range;
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr + 100, page));
-    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 99, 1));
-    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 100, page + 1));
-    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 100, SIZE_MAX));
-    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, populate(&range, ptr + 101 + page, 0));
-    EXPECT_EQ(UCS_ERR_OUT_OF_RANGE,
-              populate(&range, (void*)(uintptr_t)-1, SIZE_MAX));
-    EXPECT_EQ(0u, stats().populated);
-    EXPECT_EQ(UCS_OK, populate(&range, ptr + 100 + page, 0));
-    EXPECT_EQ(0u, stats().populated);
-    EXPECT_EQ(UCS_OK, populate(&range, ptr + 99 + page, 1));
-    EXPECT_EQ(1u, stats().populated);
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
 TEST_F(test_monitor_populate, inaccessible_memory_is_refused)
 {
     nprdma_range_t range;
@@ -298,49 +277,6 @@ TEST_F(test_monitor_populate, resident_pages_only)
     }
     unreg(&range);
     munmap(ptr, size);
-}
-
-/* Untouched memory stays untouched, and so do its states */
-TEST_F(test_monitor_populate, nothing_resident_populates_nothing)
-{
-    nprdma_range_t range;
-    size_t size = params.region_size;
-    char *ptr = map(size);
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
-    for (int i = 0; i < 3; ++i) {
-        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
-    }
-    madvise(ptr, size, MADV_DONTNEED);
-    for (size_t i = 0; i < size; i += page) {
-        ASSERT_FALSE(is_present(ptr + i));
-    }
-    for (size_t i = 0; (i < size / page * 4) && !on_kernel(); i += page) {
-        ASSERT_FALSE(is_present((const char*)range.region->states + i));
-    }
-    unreg(&range);
-    munmap(ptr, size);
-}
-
-TEST_F(test_monitor_populate, hugetlb)
-{
-    nprdma_range_t range;
-    void *huge = mmap(nullptr, chunk, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB, -1, 0);
-    if (huge == MAP_FAILED) {
-        GTEST_SKIP() << "no huge pages here: " << strerror(errno);
-    }
-    char *ptr = (char*)huge;
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
-    EXPECT_EQ(UCS_OK, populate(&range, ptr + 5 * page, page,
-                               NPRDMA_POPULATE_WRITE));
-    EXPECT_EQ(3u, bits(&range, ptr + 5 * page));
-    EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
-    EXPECT_EQ(1u, bits(&range, ptr));
-    munmap(ptr, chunk);
-    EXPECT_EQ(0, all_bits(&range, ptr, chunk));
-    unreg(&range);
 }
 
 TEST_F(test_monitor_populate, snapshot)
@@ -617,77 +553,6 @@ TEST_F(test_monitor_populate_race, populate_and_events)
     munmap(ptr, num_pages * page);
 }
 
-/* The oracle above can fail: without a drain it sees accesses to absent
- * pages */
-TEST_F(test_monitor_populate_race, oracle_finds_a_missing_drain)
-{
-    nprdma_range_t range;
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, page));
-    for (bool waits : { true, false }) {
-        std::atomic<int> looked(0), called(0);
-        on_drain   = waits ? drain_nics : nullptr;
-        drains     = 0;
-        violations = 0;
-        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-        std::thread thread([&]() {
-            ++nics[0].seq;
-            EXPECT_NE(0u, bits(&range, ptr));
-            looked = 1;
-            wait_until([&]() { return called || (waits && (drains > 0)); });
-            violations += !is_present(ptr);
-            ++nics[0].seq;
-        });
-        wait_until([&]() { return looked == 1; });
-        madvise(ptr, page, MADV_DONTNEED);
-        called = 1;
-        thread.join();
-        EXPECT_EQ(waits ? 0u : 1u, violations);
-    }
-    on_drain = nullptr;
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
-/* The C library frees the stack of a thread when the thread has ended for
- * ThreadSanitizer. If the stack lies in a region, this call drains beside
- * another drain. */
-TEST_F(test_monitor_populate_race, stack_is_freed_beside_a_drain)
-{
-    nprdma_range_t range, stack;
-    char *ptr = map();
-    pthread_attr_t attr;
-    void *address;
-    size_t length;
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, page));
-    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    std::atomic<int> known(0), ends(0);
-    std::thread thread([&]() {
-        pthread_getattr_np(pthread_self(), &attr);
-        known = 1;
-        wait_until([&]() { return ends == 1; });
-    });
-    wait_until([&]() { return known == 1; });
-    ASSERT_EQ(0, pthread_attr_getstack(&attr, &address, &length));
-    pthread_attr_destroy(&attr);
-    ASSERT_EQ(UCS_OK, reg(&stack, address, length));
-
-    on_drain = drain_both;
-    std::thread other([&]() { madvise(ptr, page, MADV_DONTNEED); });
-    wait_until([&]() { return drains == 1; });
-    ends = 1;
-    thread.join();
-    EXPECT_EQ(2, drains);
-    stop_nics = true;
-    other.join();
-    on_drain = nullptr;
-    unreg(&stack);
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
 /* Hooks look regions up that are destroyed and created again at the same
  * address */
 TEST_F(test_monitor_populate_race, events_while_regions_come_and_go)
@@ -739,31 +604,6 @@ TEST_F(test_monitor_populate_race, events_while_regions_come_and_go)
     munmap(ptr, num_granules * granule);
 }
 
-TEST_F(test_monitor_populate_race, more_populates_than_slots)
-{
-    ONLY_EMULATED("gates");
-    static constexpr int num_threads = 40;
-    nprdma_range_t range;
-    char *ptr = map(num_threads * 4 * page);
-    std::vector<std::thread> threads;
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, num_threads * 4 * page));
-    npemu_gate_arm(header(&range), NPEMU_GATE_MAP, 0);
-    for (int t = 0; t < num_threads; ++t) {
-        threads.emplace_back([&, t]() {
-            ASSERT_EQ(UCS_OK, populate(&range, ptr + t * 4 * page, 4 * page));
-        });
-    }
-    ASSERT_EQ(0, npemu_gate_wait(header(&range), NPEMU_GATE_MAP, 60000));
-    npemu_gate_release(header(&range), NPEMU_GATE_MAP);
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    EXPECT_EQ(1, all_bits(&range, ptr, num_threads * 4 * page));
-    unreg(&range);
-    munmap(ptr, num_threads * 4 * page);
-}
-
 
 class test_monitor_populate_reclaim : public test_monitor {
 protected:
@@ -776,28 +616,6 @@ protected:
         return ptr;
     }
 };
-
-TEST_F(test_monitor_populate_reclaim, logical)
-{
-    nprdma_range_t range;
-    params.reclaim      = NPRDMA_RECLAIM_LOGICAL;
-    params.reclaim_rate = 1e6;
-    start();
-    char *ptr = populated(&range, chunk);
-
-    /* The count changes after the page is taken */
-    wait_until([&]() {
-        return (all_bits(&range, ptr, chunk) == 0) &&
-               (stats().reclaimed >= chunk / page);
-    });
-    EXPECT_EQ(stats().invalidated, stats().reclaimed);
-    EXPECT_GE((uint64_t)drains, chunk / page);
-    for (size_t i = 0; i < chunk; i += page) {
-        ASSERT_TRUE(is_present(ptr + i));
-    }
-    unreg(&range);
-    munmap(ptr, chunk);
-}
 
 TEST_F(test_monitor_populate_reclaim, real)
 {

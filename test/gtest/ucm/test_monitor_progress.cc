@@ -81,23 +81,6 @@ TEST_F(test_monitor_progress, first_page_is_populated_while_others_are_taken)
     }
 }
 
-/* The first page is taken repeatedly, but only after it was populated once */
-TEST_F(test_monitor_progress, page_that_was_populated_once_counts)
-{
-    meanwhile = [&]() {
-        if (tries > 1) {
-            take(0, 1);
-        }
-        if (tries < 3) {
-            take(300, 1);
-        }
-    };
-    EXPECT_EQ(UCS_OK, populate(&range));
-    EXPECT_EQ(3u, tries);
-    EXPECT_EQ(0u, bits(&range, ptr));
-    EXPECT_EQ(1, all_bits(&range, ptr + page, (num_pages - 1) * page));
-}
-
 TEST_F(test_monitor_progress, gives_up_on_a_page_that_is_always_taken)
 {
     meanwhile = [&]() { take(100, 1); };

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "test_child.h"
 #include "test_monitor.h"
 
 #include <cmath>
@@ -7,7 +8,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 
 /* Pages whose exported registration has ended. There is no thread: the tests
  * call tick(). */
@@ -49,18 +49,6 @@ protected:
         return range;
     }
 };
-
-TEST_F(test_monitor_revoke, parameters)
-{
-    params.revoke = NPRDMA_REVOKE_LAST;
-    EXPECT_EQ(UCS_ERR_INVALID_PARAM, nprdma_monitor_create(&params, &monitor));
-    params.revoke = NPRDMA_REVOKE_LAZY;
-    for (double seconds : {-1.0, 1e9, (double)NAN}) {
-        params.revoke_tick = seconds;
-        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
-                  nprdma_monitor_create(&params, &monitor));
-    }
-}
 
 TEST_F(test_monitor_revoke, lazy_takes_pages_in_the_second_tick)
 {
@@ -276,25 +264,6 @@ TEST_F(test_monitor_revoke, strict_takes_pages_at_once)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_revoke, never_leaves_pages)
-{
-    nprdma_range_t range;
-    params.revoke = NPRDMA_REVOKE_NEVER;
-    start();
-    char *ptr = map();
-
-    use(&range, ptr, 16 * page);
-    settle();
-    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
-    EXPECT_EQ(0u, stats().revoked);
-
-    /* Except for deregistration with invalidation */
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    unreg(&range, 1);
-    EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    munmap(ptr, 16 * page);
-}
-
 /* The thread starts with the first registration for peers. It sleeps while
  * nothing is to be revoked, so each registration has to wake it. */
 TEST_F(test_monitor_revoke, lazy_by_its_thread)
@@ -337,29 +306,12 @@ TEST_F(test_monitor_revoke, lazy_without_a_thread_is_strict)
     nprdma_range_t range;
     params.revoke_tick = 10;
 
-    pid_t pid = fork();
-    if (pid == 0) {
+    expect_child([&]() {
         forbid_threads();
         start();
         char *ptr = map();
         use(&range, ptr, 16 * page);
-        _exit(((all_bits(&range, ptr, 16 * page) == 0) && (drains == 1) &&
-               !HasFailure()) ? 0 : 1);
-    }
-    int status;
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
-}
-
-/* Closing the monitor with pending pages leaks nothing */
-TEST_F(test_monitor_revoke, close_with_pending_pages_leaks_nothing)
-{
-    nprdma_range_t range;
-    params.revoke_tick = 10;
-    start();
-    char *ptr = map();
-
-    use(&range, ptr, 16 * page);
-    stop();
-    munmap(ptr, 16 * page);
+        return (all_bits(&range, ptr, 16 * page) == 0) && (drains == 1) &&
+               !HasFailure();
+    });
 }

@@ -138,30 +138,6 @@ TEST_F(test_monitor_signal, while_a_region_is_created_and_destroyed)
     unreg(&first);
 }
 
-/* Pages that the handler takes away are never marked; all others are */
-TEST_F(test_monitor_signal, while_pages_are_populated)
-{
-    nprdma_range_t range;
-    ucs_status_t status = UCS_ERR_LAST;
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    step_through([&]() {
-        status = populate(&range, ptr + page, 15 * page,
-                          NPRDMA_POPULATE_WRITE);
-    });
-    EXPECT_EQ(UCS_OK, status);
-    EXPECT_EQ((int)NPRDMA_PAGE_BITS, all_bits(&range, ptr + page, 15 * page));
-    EXPECT_EQ(0u, bits(&range, ptr));
-
-    step_through([&]() { status = populate(&range, ptr, page); });
-    EXPECT_EQ(UCS_ERR_BUSY, status);
-    EXPECT_EQ(0u, bits(&range, ptr));
-    EXPECT_EQ(UCS_OK, populate(&range, ptr, page));
-
-    step_through([&]() { unreg(&range, 1); });
-    EXPECT_EQ(0u, stats().ranges);
-}
-
 /* A word is stored for a peer while the handler takes its page away. The
  * handler must not wait for the access that it has interrupted. */
 TEST_F(test_monitor_signal, while_a_word_is_stored)

@@ -60,32 +60,3 @@ TEST_F(test_pagein, in_memory_if_not_mapped)
     ASSERT_EQ(0, munmap(m_ptr, page));
     EXPECT_EQ(1u, in_memory(0, 1));
 }
-
-/* A thread that holds the lock all the time does not exist in the child */
-TEST_F(test_pagein, forked_child_does_not_wait)
-{
-    std::atomic<bool> stop(false);
-    std::thread other([&]() {
-        while (!stop) {
-            if (nprdma_pagein_init() == UCS_OK) {
-                nprdma_pagein_cleanup();
-            }
-        }
-    });
-
-    nprdma_pagein_cleanup(); /* So that the thread opens the files each time */
-    for (int i = 0; (i < 30) && !HasFailure(); ++i) {
-        pid_t pid = fork();
-        if (pid == 0) {
-            alarm(30);
-            nprdma_pagein_forked();
-            _exit((nprdma_pagein_init() == UCS_OK) ? 0 : 1);
-        }
-        int status = -1;
-        EXPECT_EQ(pid, waitpid(pid, &status, 0));
-        EXPECT_EQ(0, status);
-    }
-    stop = true;
-    other.join();
-    EXPECT_EQ(UCS_OK, nprdma_pagein_init());
-}

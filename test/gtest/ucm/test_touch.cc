@@ -306,21 +306,6 @@ TEST_F(test_touch_storm, mprotect)
     munmap(ptr, length);
 }
 
-TEST_F(test_touch_storm, munmap)
-{
-    char *ptr = map(length);
-
-    access_in(ptr, [=](int i) {
-        if (i % 2) {
-            mmap(ptr, length, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        } else {
-            munmap(ptr, length);
-        }
-    });
-    munmap(ptr, length);
-}
-
 /* By raw system calls, which bypass the hooks */
 TEST_F(test_touch_storm, munmap_unseen)
 {
@@ -335,19 +320,6 @@ TEST_F(test_touch_storm, munmap_unseen)
         }
     });
     munmap(ptr, length);
-}
-
-TEST_F(test_touch_storm, truncate)
-{
-    int fd = memfd_create("nprdma-test", MFD_CLOEXEC);
-    ASSERT_EQ(0, ftruncate(fd, length));
-    char *ptr = map(length, MAP_SHARED, fd);
-
-    access_in(ptr, [=](int i) {
-        EXPECT_EQ(0, ftruncate(fd, (i % 2) ? length : (i % 4) ? page : 0));
-    });
-    munmap(ptr, length);
-    close(fd);
 }
 
 /* Changes by another process, which no hook reports */
