@@ -17,30 +17,18 @@
 /** As write(2), but with EFBIG alone where the file may not be so large. */
 ssize_t npemu_file_write(int fd, const void *data, size_t length);
 
-/**
- * Make a file in memory, zeroed, sealed against changes of its size and
- * close-on-exec.
- *
- * @param [in] name  What /proc calls it.
- * @param [in] size  Bytes.
- *
- * @return Its descriptor, or -1 with errno: EFBIG at RLIMIT_FSIZE; or that of
- *         memfd_create(), ftruncate() or fcntl().
- */
+/** Make a file in memory, zeroed, sealed against changes of its size and
+ * close-on-exec. Returns its descriptor, or -1 with errno: EFBIG at
+ * RLIMIT_FSIZE; or that of memfd_create(), ftruncate() or fcntl(). */
 int npemu_file_create(const char *name, size_t size);
 
 /**
  * Open a file for appending; create it if there is none. Its name may be in a
  * directory where other users can create files. Refuses what belongs to another
  * user: a symbolic link (at the end of the path), a file, which its owner could
- * read, and a FIFO. Refuses a FIFO without a reader.
- *
- * @param [in] path  Its name.
- * @param [in] mode  Permissions of a new file.
- *
- * @return A descriptor that the caller closes, or -1 with errno: EPERM if it
- *         belongs to another user, ENXIO if it is a FIFO of this user without a
- *         reader, else that of open().
+ * read, and a FIFO. Refuses a FIFO without a reader. Returns a descriptor that
+ * the caller closes, or -1 with errno: EPERM if it belongs to another user,
+ * ENXIO if it is a FIFO of this user without a reader, else that of open().
  */
 int npemu_file_append(const char *path, mode_t mode);
 

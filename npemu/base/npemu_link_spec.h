@@ -24,28 +24,15 @@ typedef struct {
     uint32_t arb;        /* npemu_arb_t */
 } npemu_link_spec_t;
 
-/**
- * Parse RATE[,latency=T][,port=N][,arb=fair|fifo|prio].
- *
- * @param [in]  text  The value.
- * @param [out] spec  What it says; no wire after an error.
- * @param [out] item  The item that is wrong, cut off where it does not fit.
- * @param [in]  size  Room for it, and for the zero at its end.
- *
- * @return 0, or EINVAL.
- */
+/** Parse RATE[,latency=T][,port=N][,arb=fair|fifo|prio]. `spec`: what it says;
+ * no wire after an error. `item`: the item that is wrong, cut off where it does
+ * not fit. Returns 0, or EINVAL. */
 int npemu_link_spec_parse(const char *text, npemu_link_spec_t *spec,
                           char *item, size_t size);
 
-/**
- * The width and the speed of a port, as in ibv_port_attr, of which the data
- * rate is nearest to @a rate. They have steps (IBA volume 2, 5.1), without line
- * code from 2 Gbit/s to 12 lanes of 100 Gbit/s.
- *
- * @param [in]  rate   Bytes per second, not 0.
- * @param [out] width  active_width.
- * @param [out] speed  active_speed.
- */
+/** The width and the speed of a port, as in ibv_port_attr, of which the data
+ * rate is nearest to rate. They have steps (IBA volume 2, 5.1), without line
+ * code from 2 Gbit/s to 12 lanes of 100 Gbit/s. */
 void npemu_link_spec_speed(uint64_t rate, uint8_t *width, uint8_t *speed);
 
 #endif

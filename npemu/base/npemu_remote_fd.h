@@ -17,36 +17,24 @@
 #include <stdint.h>
 
 /**
- * Duplicate a descriptor of another process.
- *
- * @param [in] pidfd  Of the process; -1: none, then `pid` must be running.
- * @param [in] pid    Its process id.
- * @param [in] fd     The descriptor there.
- *
- * @return A descriptor that the caller closes, or -1 with errno: EPERM or
- *         ENOSYS if a call is refused, EPERM also if the kernel denies access
- *         to the process; ESRCH if it has ended; EBADF if it has no such
- *         descriptor; else that of pidfd_open() or pidfd_getfd().
+ * Duplicate a descriptor of another process. `pidfd`: of the process; -1: none,
+ * then `pid` must be running. Returns a descriptor that the caller closes, or
+ * -1 with errno: EPERM or ENOSYS if a call is refused, EPERM also if the kernel
+ * denies access to the process; ESRCH if it has ended; EBADF if it has no such
+ * descriptor; else that of pidfd_open() or pidfd_getfd().
  */
 int npemu_remote_fd_get(int pidfd, int pid, int fd);
 
 /**
  * Open the file of a descriptor of another process once more, for reading and
  * writing, without blocking. The file is checked before it is opened, since the
- * open of an unknown file may block or have an effect.
- *
- * The caller makes sure afterwards that the process has not ended: then the pid
- * was not another process' in between.
- *
- * @param [in] pid  Its process id.
- * @param [in] fd   The descriptor there.
- * @param [in] dev  Device and inode number of the pipe that it must be; 0 and
- * @param [in] ino  0: any regular file.
- *
- * @return A descriptor that the caller closes, or -1 with errno: ESTALE if it
- *         is another file; EACCES if the kernel denies access to the process
- *         or the file; ENOENT if the process has ended or has no such
- *         descriptor; else that of open().
+ * open of an unknown file may block or have an effect. The caller makes sure
+ * afterwards that the process has not ended: then the pid was not another
+ * process' in between. `dev` and `ino` are those of the pipe that it must be; 0
+ * and 0: any regular file. Returns a descriptor that the caller closes, or -1
+ * with errno: ESTALE if it is another file; EACCES if the kernel denies access
+ * to the process or the file; ENOENT if the process has ended or has no such
+ * descriptor; else that of open().
  */
 int npemu_remote_fd_reopen(int pid, int fd, uint64_t dev, uint64_t ino);
 

@@ -53,11 +53,8 @@ void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn);
  * else 0. */
 int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index);
 
-/**
- * Retry what waits in the send queues of all CQs. By the npemu thread.
- *
- * @return When to call again, UINT64_MAX if nothing waits.
- */
+/** Retry what waits in the send queues of all CQs. By the npemu thread. Returns
+ * when to call again, UINT64_MAX if nothing waits. */
 uint64_t npemu_cq_retry_all(npemu_proc_t *proc);
 
 /** Raise one event without a completion: legal, since programs poll the CQ

@@ -14,30 +14,16 @@ typedef enum {
     NPEMU_CQ_BUSY     /* a stopped process holds the lock */
 } npemu_cq_status_t;
 
-/**
- * Start a completion: takes the CQ's lock, if it returns NPEMU_CQ_OK.
- *
- * @param [in]  proc      The calling process.
- * @param [in]  arena     Arena of the CQ.
- * @param [in]  cq        The CQ.
- * @param [in]  kind      Of the entry.
- * @param [in]  wait      Nonzero: never NPEMU_CQ_BUSY.
- * @param [in]  data_len  Eager payload, bytes.
- * @param [out] cqe_p     The caller sets all fields but `seq`, `kind`,
- *                        `solicited` and the data fields.
- * @param [out] data_p    The caller copies the payload here.
- */
+/** Start a completion: takes the CQ's lock, if it returns NPEMU_CQ_OK. Nonzero
+ * `wait`: never NPEMU_CQ_BUSY. `cqe_p`: the caller sets all fields but `seq`,
+ * `kind`, `solicited` and the data fields. `data_p`: the caller copies the
+ * payload here. */
 npemu_cq_status_t npemu_cqp_begin(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                                   npemu_cq_shm_t *cq, npemu_cqe_kind_t kind,
                                   int wait, uint32_t data_len,
                                   npemu_cqe_t **cqe_p, uint8_t **data_p);
 
-/**
- * Publish the completion and release the lock.
- *
- * @param [in] peer       Owner of the CQ; notified if the CQ is armed.
- * @param [in] solicited  The sender asked for a solicited event.
- */
+/** Publish the completion and release the lock. */
 void npemu_cqp_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
                    int solicited);
 

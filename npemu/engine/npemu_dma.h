@@ -64,27 +64,13 @@ static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
     list->length    = length;
 }
 
-/**
- * Check and translate the scatter/gather list of a send request.
- *
- * @param [in]  proc    The process that posted it.
- * @param [in]  pd      PD of the QP.
- * @param [in]  wqe     The request.
- * @param [in]  access  Rights that are needed.
- * @param [out] list    The memory.
- *
- * @return 1, or 0 for a protection error.
- */
+/** Check and translate the scatter/gather list of a send request. Returns 1, or
+ * 0 for a protection error. */
 int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
                        uint32_t access, npemu_dma_list_t *list);
 
-/**
- * The same for a posted receive of a peer, or of this process.
- *
- * @param [in]  skip    Bytes left out at the beginning.
- * @param [in]  length  Bytes to map after those.
- * @param [out] miss    With NPEMU_MAP_TABLE: the table to attach.
- */
+/** The same for a posted receive of a peer, or of this process. `miss`: With
+ * NPEMU_MAP_TABLE: the table to attach. */
 npemu_map_t npemu_dma_map_recv(npemu_peer_t *peer, uint32_t pd,
                                const npemu_rq_wqe_t *wqe, uint32_t skip,
                                uint64_t length, npemu_dma_list_t *list,
@@ -96,15 +82,9 @@ npemu_map_t npemu_dma_map_range(npemu_peer_t *peer, uint32_t pd, uint32_t key,
                                 uint64_t length, npemu_dma_list_t *list,
                                 npemu_map_miss_t *miss);
 
-/**
- * Copy between the calling process and a peer, in chunks: by the CPU if all of
+/** Copy between the calling process and a peer, in chunks: by the CPU if all of
  * the peer's memory is in its arena, which this process has mapped, else by a
- * system call for each.
- *
- * @param [in] local      Memory here.
- * @param [in] remote     Memory there, at least as long.
- * @param [in] to_remote  Direction.
- */
+ * system call for each. */
 npemu_dma_status_t npemu_dma_copy(npemu_peer_t *peer,
                                   const npemu_dma_list_t *local,
                                   const npemu_dma_list_t *remote,
@@ -119,13 +99,7 @@ npemu_dma_status_t npemu_dma_copy_tabled(npemu_peer_t *peer,
 /** Copy the memory of a list that is not `tabled` into a buffer. */
 void npemu_dma_gather(const npemu_dma_list_t *list, void *buffer);
 
-/**
- * Copy a buffer of this process from or to memory of this process.
- *
- * @param [in] list     The memory.
- * @param [in] buffer   As long as the list.
- * @param [in] to_list  Direction.
- */
+/** Copy a buffer of this process from or to memory of this process. */
 npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
                                         const npemu_dma_list_t *list,
                                         void *buffer, int to_list);

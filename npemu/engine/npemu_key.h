@@ -10,18 +10,9 @@
 /**
  * Check an access and translate its address, as a NIC does on every access.
  * Only inside an epoch, or for the own process while the caller knows that the
- * key stays registered.
- *
- * @param [in]  shm     Arena of the process that owns the memory.
- * @param [in]  key     lkey or rkey.
- * @param [in]  pd      Protection domain of the QP there.
- * @param [in]  access  Rights that are needed, enum ibv_access_flags.
- * @param [in]  addr    First byte, I/O virtual address.
- * @param [in]  length  Bytes.
- * @param [out] va      Address in that process; with window S, offset in the
- *                      array of states.
- *
- * @return The record, or NULL if the access is not allowed.
+ * key stays registered. `access`: rights that are needed, enum
+ * ibv_access_flags. `va`: address in that process; with window S, offset in the
+ * array of states. Returns the record, or NULL if the access is not allowed.
  */
 static inline const npemu_mr_shm_t *
 npemu_key_find(npemu_arena_shm_t *shm, uint32_t key, uint32_t pd,

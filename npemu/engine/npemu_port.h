@@ -37,29 +37,14 @@ static inline int npemu_port_is_fetch(const npemu_wqe_t *wqe)
            (wqe->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD);
 }
 
-/**
- * Put a request on the wire. sq_lock is held.
- *
- * @param [in]  qp      Its queue pair.
- * @param [in]  wqe     The request.
- * @param [out] ticket  Where it is.
- *
- * @return 1; 0 if a stopped process holds the lock of the port.
- */
+/** Put a request on the wire. sq_lock is held. Returns 1; 0 if a stopped
+ * process holds the lock of the port. */
 int npemu_port_admit(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                      npemu_ticket_t *ticket);
 
-/**
- * When a request may be executed, at the earliest: what others put on the wire
- * until then delays it.
- *
- * @param [in]    proc    The calling process.
- * @param [inout] ticket  Of the request.
- * @param [in]    now     CLOCK_MONOTONIC, ns.
- *
- * @return A time, ns, that is not after @a now if it is due. UINT64_MAX: a
- *         stopped process holds the lock of the port.
- */
+/** When a request may be executed, at the earliest: what others put on the wire
+ * until then delays it. Returns a time, ns, that is not after now if it is due.
+ * UINT64_MAX: a stopped process holds the lock of the port. */
 uint64_t npemu_port_due(npemu_proc_t *proc, npemu_ticket_t *ticket,
                         uint64_t now);
 
@@ -71,13 +56,8 @@ void npemu_port_cancel(npemu_qp_t *qp);
  * gone. By the npemu thread. */
 void npemu_port_recover(npemu_proc_t *proc);
 
-/**
- * Count a request that was executed. If the copies of long ones take longer
- * than the wire does, the CPU is the bottleneck: one line says so.
- *
- * @param [in] ticket  Of the request.
- * @param [in] cpu_ns  What its execution took.
- */
+/** Count a request that was executed. If the copies of long ones take longer
+ * than the wire does, the CPU is the bottleneck: one line says so. */
 void npemu_port_account(npemu_proc_t *proc, const npemu_ticket_t *ticket,
                         uint64_t cpu_ns);
 

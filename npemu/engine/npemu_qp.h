@@ -80,34 +80,19 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
  */
 void npemu_qp_fail(npemu_qp_t *qp);
 
-/**
- * Have the owner of a QP, in any process, raise events.
- *
- * @param [in] peer    Its process.
- * @param [in] index   The QP there.
- * @param [in] events  Which ones, NPEMU_EV_QP_*.
- */
+/** Have the owner of a QP, in any process, raise events. */
 void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
                      uint32_t events);
 
 /** The same for a QP of this process. */
 void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events);
 
-/**
- * Mark a QP as failed, in any process.
- *
- * @param [in] peer    Its process.
- * @param [in] index   The QP there.
- * @param [in] events  Events that its owner raises, NPEMU_EV_QP_*.
- */
+/** Mark a QP as failed, in any process. */
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
                           unsigned index, uint32_t events);
 
-/**
- * Complete the oldest receive of a QP in ERR as flushed.
- *
- * @return 1, or 0 if there is none left.
- */
+/** Complete the oldest receive of a QP in ERR as flushed. Returns 1, or 0 if
+ * there is none left. */
 int npemu_qp_flush_one(npemu_qp_t *qp);
 
 #endif

@@ -24,14 +24,7 @@ typedef struct npemu_rq {
     uint8_t        *used;    /* by WQE: posted and not completed */
 } npemu_rq_t;
 
-/**
- * Create the queue in the arena of the process.
- *
- * @param [in] size     Number of receives, at least 1.
- * @param [in] max_sge  Scatter entries of each.
- *
- * @return 0 or ENOMEM.
- */
+/** Create the queue in the arena of the process. Returns 0 or ENOMEM. */
 int npemu_rq_init(npemu_rq_t *rq, npemu_proc_t *proc, uint32_t pd,
                   uint32_t size, uint32_t max_sge);
 
@@ -61,13 +54,10 @@ static inline void npemu_rq_free(npemu_rq_t *rq, uint32_t index)
     npemu_spin_unlock(&rq->lock);
 }
 
-/**
- * Take back the receives which processes that are gone had taken. The caller
+/** Take back the receives which processes that are gone had taken. The caller
  * cannot name them: one can end, and another one can take its slot, before
- * anyone has looked at it.
- *
- * @param [in] is_done  Returns 1 if a completion refers to the WQE, else 0.
- */
+ * anyone has looked at it. `is_done`: returns 1 if a completion refers to the
+ * WQE, else 0. */
 void npemu_rq_recover(npemu_rq_t *rq,
                       int (*is_done)(void *arg, uint32_t index), void *arg);
 
@@ -78,16 +68,9 @@ typedef enum {
     NPEMU_RQ_DAMAGED /* its owner has written an invalid index to it */
 } npemu_rq_status_t;
 
-/**
- * Take the oldest receive, as an initiator or to flush it.
- *
- * @param [in]  proc   The calling process.
- * @param [in]  arena  Arena of the queue.
- * @param [in]  rq     The queue.
- * @param [in]  wait   Nonzero: never NPEMU_RQ_BUSY.
- * @param [out] entry  What was taken.
- * @param [out] limit  1 if the SRQ limit event is due, else unchanged.
- */
+/** Take the oldest receive, as an initiator or to flush it. Nonzero `wait`:
+ * never NPEMU_RQ_BUSY. `limit`: 1 if the SRQ limit event is due, else
+ * unchanged. */
 npemu_rq_status_t npemu_rq_pop(npemu_proc_t *proc, npemu_arena_shm_t *arena,
                                npemu_rq_shm_t *rq, int wait,
                                npemu_rq_entry_t *entry, int *limit);

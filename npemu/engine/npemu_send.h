@@ -18,14 +18,10 @@ typedef enum {
                         * returned by npemu_send_exec() */
 } npemu_exec_t;
 
-/**
- * Execute a work request. Must not be called inside an epoch.
- *
- * @param [in]  qp      QP it was posted to, with its send queue locked.
- * @param [in]  wqe     The request.
- * @param [out] status  With NPEMU_EXEC_DONE, status of the completion.
- * @param [out] length  Bytes moved into local memory, for the completion.
- */
+/** Execute a work request. Must not be called inside an epoch. `qp`: QP it was
+ * posted to, with its send queue locked. `status`: With NPEMU_EXEC_DONE, status
+ * of the completion. `length`: bytes moved into local memory, for the
+ * completion. */
 npemu_exec_t npemu_send_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                              enum ibv_wc_status *status, uint32_t *length);
 

@@ -111,11 +111,8 @@ static inline int npemu_wait_is_begun(const npemu_wait_t *wait)
  */
 void npemu_waits_progress(npemu_waits_t *waits);
 
-/**
- * The same for all groups, by the npemu thread.
- *
- * @return When to call again, UINT64_MAX if nothing waits.
- */
+/** The same for all groups, by the npemu thread. Returns when to call again,
+ * UINT64_MAX if nothing waits. */
 uint64_t npemu_waits_progress_all(npemu_waits_t *waits);
 
 #endif

@@ -29,23 +29,14 @@ typedef struct {
     npemu_arena_blocks_t free[NPEMU_ARENA_CLASSES];
 } npemu_arena_t;
 
-/**
- * Make the arena segment.
- *
- * @return 0, or an errno value, with an error line.
- */
+/** Make the arena segment. Returns 0, or an errno value, with an error line. */
 int npemu_arena_init(npemu_arena_t *arena);
 
 /** Detach the segment, which is not used any more. */
 void npemu_arena_cleanup(npemu_arena_t *arena);
 
-/**
- * Allocate zeroed memory, aligned to its size class (to a page at most).
- *
- * @param [in] size  Bytes.
- *
- * @return Offset, or 0 if the arena is full.
- */
+/** Allocate zeroed memory, aligned to its size class (to a page at most).
+ * Returns the offset, or 0 if the arena is full. */
 uint64_t npemu_arena_alloc(npemu_arena_t *arena, size_t size);
 
 /** Free what @ref npemu_arena_alloc returned; 0 is ignored. */

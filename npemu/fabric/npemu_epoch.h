@@ -53,12 +53,10 @@ void npemu_epoch_shared_unlock(npemu_proc_t *proc);
 
 /**
  * Start executing. Must not be nested, and nothing between it and
- * @ref npemu_epoch_exit may wait for another counter.
- *
- * @param [in] slot  Of the process whose arena and memory may be touched until
- *                   @ref npemu_epoch_exit, beside this process' own.
- * @param [in] gen   Generation of that slot: a later process in it must not be
- *                   touched.
+ * npemu_epoch_exit may wait for another counter. `slot`: of the process whose
+ * arena and memory may be touched until npemu_epoch_exit, beside this process'
+ * own. `gen`: generation of that slot: a later process in it must not be
+ * touched.
  */
 static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
                                      uint32_t gen)

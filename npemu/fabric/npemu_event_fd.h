@@ -17,15 +17,9 @@
 
 #include "fabric/npemu_shm.h"
 
-/**
- * Make a counter, at 0.
- *
- * @param [out] event     The counter; npemu_event_fd_close() frees what it
- *                        holds.
- * @param [in]  nonblock  Nonzero: reads do not block.
- *
- * @return 0, or -1 with errno: that of pipe2() or open(), as EMFILE.
- */
+/** Make a counter, at 0. `event`: the counter; npemu_event_fd_close() frees
+ * what it holds. Nonzero `nonblock`: reads do not block. Returns 0, or -1 with
+ * errno: that of pipe2() or open(), as EMFILE. */
 int npemu_event_fd_create(npemu_event_fd_t *event, int nonblock);
 
 /** Close the descriptors of a counter of this process. */
@@ -33,33 +27,20 @@ void npemu_event_fd_close(npemu_event_fd_t *event);
 
 /**
  * Get a descriptor for npemu_event_fd_signal() to a counter of a peer. After a
- * success the caller makes sure that the peer has not ended.
- *
- * @param [in] event  The counter, in shared memory.
- * @param [in] pid    Process id of the peer.
- *
- * @return A descriptor that the caller closes, or -1 with errno: ESTALE if the
- *         number is now another file's, as after an application has closed
- *         descriptors that it does not own; EPERM or EACCES if the kernel
- *         denies it; or another of open().
+ * success the caller makes sure that the peer has not ended. Returns a
+ * descriptor that the caller closes, or -1 with errno: ESTALE if the number is
+ * now another file's, as after an application has closed descriptors that it
+ * does not own; EPERM or EACCES if the kernel denies it; or another of open().
  */
 int npemu_event_fd_open(const npemu_event_fd_t *event, int pid);
 
-/**
- * Add one event. Does not block, and loses none.
- *
- * @param [in,out] event  The counter.
- * @param [in]     fd     In the owner `event->signal_fd`; elsewhere what
- *                        npemu_event_fd_open() returned.
- */
+/** Add one event. Does not block, and loses none. `fd`: in the owner
+ * `event->signal_fd`; elsewhere what npemu_event_fd_open() returned. */
 void npemu_event_fd_signal(npemu_event_fd_t *event, int fd);
 
-/**
- * Take one event. By the owner. Blocks while there is none, unless `event->fd`
- * is non-blocking.
- *
- * @return 0, or -1 with errno: EAGAIN, EINTR, or another of read().
- */
+/** Take one event. By the owner. Blocks while there is none, unless `event->fd`
+ * is non-blocking. Returns 0, or -1 with errno: EAGAIN, EINTR, or another of
+ * read(). */
 int npemu_event_fd_take(npemu_event_fd_t *event);
 
 /** Take one event if there is one. By the owner. Does not block. */

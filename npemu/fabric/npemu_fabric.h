@@ -17,12 +17,10 @@ static inline uint32_t npemu_owner_word(unsigned slot, uint32_t gen)
 
 /**
  * Attach the fabric of this user in these user, IPC and PID namespaces; create
- * it if there is none. Reads no segment of another user.
- *
- * @return The segment, or NULL with errno ENODEV or ENOMEM and an error line:
- *         there is no System V shared memory, the fabric is damaged or of
- *         another version, or the process cannot distinguish its user from
- *         others.
+ * it if there is none. Reads no segment of another user. Returns the segment,
+ * or NULL with errno ENODEV or ENOMEM and an error line: there is no System V
+ * shared memory, the fabric is damaged or of another version, or the process
+ * cannot distinguish its user from others.
  */
 npemu_fabric_shm_t *npemu_fabric_attach(void);
 
@@ -37,22 +35,17 @@ void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
  */
 uint64_t npemu_fabric_id(void);
 
-/**
- * Take a free slot, or one whose process is gone. Must be called by the thread
+/** Take a free slot, or one whose process is gone. Must be called by the thread
  * that will live as long as the process uses the fabric, for that thread holds
- * the slot's robust mutex.
- *
- * @return Index of the slot, -1 if all are taken.
- */
+ * the slot's robust mutex. Returns the index of the slot, -1 if all are
+ * taken. */
 int npemu_slot_claim(npemu_fabric_shm_t *fabric);
 
 /** Give the slot back; by the thread that claimed it. */
 void npemu_slot_release(npemu_slot_t *slot);
 
-/**
- * @return The id of the thread that has the slot's mutex, with FUTEX_OWNER_DIED
- *         if it has died; 0 if no thread has it.
- */
+/** Returns the id of the thread that has the slot's mutex, with
+ * FUTEX_OWNER_DIED if it has died; 0 if no thread has it. */
 NPEMU_HOOK_INLINE uint32_t npemu_slot_owner(npemu_slot_t *slot)
 {
     return __atomic_load_n((uint32_t*)&slot->life.__data.__lock,
@@ -77,13 +70,9 @@ NPEMU_HOOK_INLINE int npemu_slot_is_alive(npemu_slot_t *slot, uint32_t gen)
            (atomic_load_explicit(&slot->ready, memory_order_acquire) == gen);
 }
 
-/**
- * Like the negation of @ref npemu_slot_is_alive, but also waits, a second at
- * most, until no thread of the dying process can run any more: after that it
- * releases no lock and accesses no memory.
- *
- * @return 1 if it is gone, 0 if it is alive.
- */
+/** Like the negation of npemu_slot_is_alive, but also waits, a second at most,
+ * until no thread of the dying process can run any more: after that it releases
+ * no lock and accesses no memory. Returns 1 if it is gone, 0 if it is alive. */
 int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
 
 /**
@@ -92,15 +81,8 @@ int npemu_slot_is_gone(npemu_slot_t *slot, uint32_t gen);
  */
 int npemu_slot_is_closing(npemu_slot_t *slot, uint32_t gen);
 
-/**
- * Read the beginning of a file of /proc as a string.
- *
- * @param [in]  path  Its name.
- * @param [out] text  The text, cut off where it does not fit.
- * @param [in]  size  Room for it, and for the zero at its end.
- *
- * @return Length of the text, or -1 with errno.
- */
+/** Read the beginning of a file of /proc as a string. `text`: the text, cut off
+ * where it does not fit. Returns the length of the text, or -1 with errno. */
 ssize_t npemu_read_proc(const char *path, char *text, size_t size);
 
 /** 1 if /proc shows the process as stopped (SIGSTOP, debugger), else 0. */

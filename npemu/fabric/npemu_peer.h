@@ -51,15 +51,9 @@ static inline int npemu_peer_is_alive(npemu_peer_t *peer)
     return npemu_slot_is_alive(peer->slot, peer->gen);
 }
 
-/**
- * Is memory of the peer in its arena, so that this process has it mapped? A
- * range that is not, or only in part, is reached by system calls.
- *
- * @param [in] va      Address in the peer.
- * @param [in] length  Bytes.
- *
- * @return 1 or 0.
- */
+/** Is memory of the peer in its arena, so that this process has it mapped? A
+ * range that is not, or only in part, is reached by system calls. Returns 1 or
+ * 0. */
 static inline int npemu_peer_maps(const npemu_peer_t *peer, uint64_t va,
                                   uint64_t length)
 {
@@ -74,12 +68,9 @@ static inline intptr_t npemu_peer_shift(const npemu_peer_t *peer)
     return (uintptr_t)peer->shm - peer->base;
 }
 
-/**
- * Attach the process in a slot, if there is one and it is not attached yet.
- * Must be called outside of any epoch.
- *
- * @return 0; ESRCH if the slot is empty; or an errno value.
- */
+/** Attach the process in a slot, if there is one and it is not attached yet.
+ * Must be called outside of any epoch. Returns 0; ESRCH if the slot is empty;
+ * or an errno value. */
 int npemu_peer_attach(npemu_proc_t *proc, unsigned slot);
 
 /**
@@ -102,22 +93,15 @@ void npemu_peer_notify(npemu_peer_t *peer, unsigned channel);
 
 /**
  * The file in memory of a descriptor of the peer: a duplicate, or opened once
- * more by /proc where duplicates are refused.
- *
- * @return A descriptor that the caller closes, or -1 with errno: EPERM if the
- *         kernel denies it, or it is no such file and duplicates are refused;
- *         ESRCH if the peer has ended; or another of pidfd_getfd() or open().
+ * more by /proc where duplicates are refused. Returns a descriptor that the
+ * caller closes, or -1 with errno: EPERM if the kernel denies it, or it is no
+ * such file and duplicates are refused; ESRCH if the peer has ended; or another
+ * of pidfd_getfd() or open().
  */
 int npemu_peer_get_file(npemu_peer_t *peer, int remote_fd);
 
-/**
- * Log, once per peer, that the kernel denies access to it. From then on work
- * requests to it fail.
- *
- * @param [in] peer   The peer.
- * @param [in] call   System call that was refused.
- * @param [in] error  Its errno.
- */
+/** Log, once per peer, that the kernel denies access to it. From then on work
+ * requests to it fail. */
 void npemu_peer_denied(npemu_peer_t *peer, const char *call, int error);
 
 /** Detach those processes that are gone. By the npemu thread. */

@@ -108,11 +108,8 @@ NPEMU_HOOK_INLINE npemu_proc_t *npemu_self(void)
     return atomic_load_explicit(npemu_self_ptr, memory_order_relaxed);
 }
 
-/**
- * Map the page of @ref npemu_self_ptr, once.
- *
- * @return 0; ENOMEM; or ENOSYS where the kernel has no MADV_WIPEONFORK.
- */
+/** Map the page of npemu_self_ptr, once. Returns 0; ENOMEM; or ENOSYS where the
+ * kernel has no MADV_WIPEONFORK. */
 int npemu_self_init(void);
 
 /* What calls of a forked child on objects of its parent return. */

@@ -31,13 +31,8 @@ static inline int npemu_rlock_try(npemu_rlock_t *lock, uint32_t owner)
                                                    memory_order_relaxed);
 }
 
-/**
- * Take a lock; shared by all its users.
- *
- * @param [in] proc  The calling process.
- * @param [in] lock  Lock to take.
- * @param [in] wait  Nonzero: never return NPEMU_LOCK_BUSY.
- */
+/** Take a lock; shared by all its users. Nonzero `wait`: never return
+ * NPEMU_LOCK_BUSY. */
 static inline npemu_lock_status_t
 npemu_rlock_take(npemu_proc_t *proc, npemu_rlock_t *lock, int wait)
 {

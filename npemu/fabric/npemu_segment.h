@@ -30,48 +30,32 @@ typedef struct {
     int max;
 } npemu_segment_walk_t;
 
-/**
- * Create a segment of zeros and attach it. A child of fork() does not inherit
+/** Create a segment of zeros and attach it. A child of fork() does not inherit
  * the attachment, and the last npemu_segment_detach() frees the segment.
- *
- * @param [in]  kind  Of the segment.
- * @param [in]  size  Bytes, rounded up to pages.
- * @param [out] id_p  shmid, by which processes of this user attach it.
- *
- * @return Its address, or NULL with errno of shmget(), shmat() or madvise().
- */
+ * `id_p`: shmid, by which processes of this user attach it. Returns its
+ * address, or NULL with errno of shmget(), shmat() or madvise(). */
 void *npemu_segment_create(npemu_segment_kind_t kind, size_t size, int *id_p);
 
 /**
  * Attach a segment that npemu_segment_create() made in a process of this user.
- * A child of fork() does not inherit the attachment.
- *
- * @param [in]  kind    It must have this kind.
- * @param [in]  id      shmid.
- * @param [out] size_p  Bytes, rounded up to pages.
- *
- * @return Its address, or NULL with errno: EPERM if the segment is not of this
- *         kind or not of this user alone, else that of shmat() or madvise().
+ * A child of fork() does not inherit the attachment. `size_p`: bytes, rounded
+ * up to pages. Returns its address, or NULL with errno: EPERM if the segment is
+ * not of this kind or not of this user alone, else that of shmat() or
+ * madvise().
  */
 void *npemu_segment_attach(npemu_segment_kind_t kind, int id, size_t *size_p);
 
 /** Detach what one of the two functions above returned. */
 void npemu_segment_detach(void *address);
 
-/**
- * Start a walk over all segments of the IPC namespace. It finds every segment
- * that exists from before its start to after its end.
- *
- * @return 0, or -1 with errno of shmctl().
- */
+/** Start a walk over all segments of the IPC namespace. It finds every segment
+ * that exists from before its start to after its end. Returns 0, or -1 with
+ * errno of shmctl(). */
 int npemu_segment_walk(npemu_segment_walk_t *walk);
 
-/**
- * The next segment of a kind that is of this user alone. Removes segments that
- * processes had not finished when they were killed.
- *
- * @return shmid, or -1 at the end of the walk.
- */
+/** The next segment of a kind that is of this user alone. Removes segments that
+ * processes had not finished when they were killed. Returns shmid, or -1 at the
+ * end of the walk. */
 int npemu_segment_next(npemu_segment_walk_t *walk, npemu_segment_kind_t kind);
 
 #endif

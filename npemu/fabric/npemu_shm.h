@@ -405,12 +405,9 @@ static inline uint64_t npemu_arena_off(npemu_arena_shm_t *arena,
     return (const uint8_t*)ptr - (uint8_t*)arena;
 }
 
-/**
- * A QP that is connected goes to ERR. The caller must wake the npemu thread of
- * its owner then, to flush the queues.
- *
- * @return 1; 0 if it has failed already, or is torn down.
- */
+/** A QP that is connected goes to ERR. The caller must wake the npemu thread of
+ * its owner then, to flush the queues. Returns 1; 0 if it has failed already,
+ * or is torn down. */
 NPEMU_HOOK_INLINE int npemu_qp_shm_fail(npemu_arena_shm_t *arena,
                                         unsigned index, uint32_t events)
 {

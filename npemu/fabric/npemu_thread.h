@@ -11,11 +11,8 @@
 
 #include "fabric/npemu_proc.h"
 
-/**
- * Start the thread; it claims a slot.
- *
- * @return 0, or an errno value with an error line.
- */
+/** Start the thread; it claims a slot. Returns 0, or an errno value with an
+ * error line. */
 int npemu_thread_start(npemu_proc_t *proc);
 
 /** Stop it. It releases the slot. */

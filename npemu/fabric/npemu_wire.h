@@ -59,27 +59,18 @@ typedef struct {
  * nothing. */
 void npemu_wire_advance(npemu_wire_t *wire, uint64_t now_ns);
 
-/**
- * Put a message on the wire, at the time of the last advance and behind earlier
- * ones of its flow.
- *
- * @param [in] key    Of the flow. 0: the flow that all with this key share in
- *                    a class. A flow for which there is no room joins it.
- * @param [in] class  Less than NPEMU_WIRE_CLASSES; higher ones go first.
- * @param [in] work   Picoseconds.
- */
+/** Put a message on the wire, at the time of the last advance and behind
+ * earlier ones of its flow. All with `key` 0 share a flow in a class, which
+ * flows join for which there is no room. Higher classes go first. */
 npemu_wire_place_t npemu_wire_add(npemu_wire_t *wire, uint64_t key,
                                   uint32_t class, uint64_t work);
 
 /** 1 if the message has left, or its flow has been removed, else 0. */
 int npemu_wire_has_left(const npemu_wire_t *wire, npemu_wire_place_t place);
 
-/**
- * When a message has left if no other is put on the wire.
- *
- * @return A time, ns, not before that of the last advance. UINT64_MAX: later
- *         than that type can hold.
- */
+/** When a message has left if no other is put on the wire. Returns a time, ns,
+ * not before that of the last advance. UINT64_MAX: later than that type can
+ * hold. */
 uint64_t npemu_wire_when(const npemu_wire_t *wire, npemu_wire_place_t place);
 
 /** Remove what a flow has not sent, key not 0. */

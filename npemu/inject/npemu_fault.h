@@ -21,12 +21,7 @@ typedef struct {
     npemu_fault_entry_t *entry;  /* NULL: the random plan evicts it */
 } npemu_fault_ticket_t;
 
-/**
- * Begin an access of a page: count it, and look up the plan.
- *
- * @param [in] offset  First byte, from the start of the region.
- * @param [in] window  Bit of the window.
- */
+/** Begin an access of a page: count it, and look up the plan. */
 void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
                        npemu_fault_ticket_t *ticket);
 
@@ -44,18 +39,12 @@ extern _Atomic int npemu_random_active;
 /* NPEMU_DMA_GRANULE: bytes, 0 for whole chunks. */
 extern _Atomic uint32_t npemu_dma_granule;
 
-/**
- * Decide whether the access evicts the page.
- *
- * @param [out] ticket  `evict`, `tear` and `restore` are set if so.
- */
+/** Decide whether the access evicts the page. `ticket`: `evict`, `tear` and
+ * `restore` are set if so. */
 void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket);
 
-/**
- * Start another random plan: npemu_fault_random().
- *
- * @return 0; or EINVAL after one line that names what is wrong.
- */
+/** Start another random plan: npemu_fault_random(). Returns 0; or EINVAL after
+ * one line that names what is wrong. */
 int npemu_random_configure(const char *spec);
 
 /** Read NPEMU_DMA_GRANULE and NPEMU_FAULT. */

@@ -14,15 +14,8 @@
 /** Is it a states descriptor of the kernel module (nprdma_uapi.h)? */
 int npemu_kernel_is_states(int fd);
 
-/**
- * Map the states behind a descriptor, but for `gen`.
- *
- * @param [out] table  The table, until @ref npemu_kernel_close.
- * @param [in]  fd     A states descriptor.
- * @param [in]  pid    The owner's.
- *
- * @return A description of the error, NULL on success.
- */
+/** Map the states behind a descriptor, but for `gen`. `table`: the table, until
+ * npemu_kernel_close. Returns a description of the error, NULL on success. */
 const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid);
 
 /** Unmap what @ref npemu_kernel_open mapped. */

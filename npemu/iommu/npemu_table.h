@@ -115,15 +115,8 @@ typedef struct npemu_table {
     uint64_t              kernel_size;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_table_t;
 
-/**
- * The table behind an MR of a peer, or of this process. Only inside an epoch.
- *
- * @param [in] tables  npemu_peer_t::tables of the owner.
- * @param [in] index   npemu_mr_shm_t::table.
- * @param [in] gen     npemu_mr_shm_t::table_gen.
- *
- * @return NULL if it must be attached first.
- */
+/** The table behind an MR of a peer, or of this process. Only inside an epoch.
+ * Returns NULL if it must be attached first. */
 static inline npemu_table_t *npemu_table_find(npemu_table_t *tables,
                                               uint32_t index, uint32_t gen)
 {
@@ -145,48 +138,28 @@ static inline npemu_table_t *npemu_table_find(npemu_table_t *tables,
     return table;
 }
 
-/**
- * Map or unmap a table by system calls, which memory hooks do not see. A forked
- * child does not inherit the mapping.
- *
- * @return The header, or NULL with errno.
- */
+/** Map or unmap a table by system calls, which memory hooks do not see. A
+ * forked child does not inherit the mapping. Returns the header, or NULL with
+ * errno. */
 npemu_iommu_header_t *npemu_table_map(int fd, size_t size);
 void npemu_table_unmap(npemu_iommu_header_t *header, size_t size);
 
 struct npemu_proc;
 struct npemu_peer;
 
-/**
- * Take a reference to the table behind a descriptor, which this process must
+/** Take a reference to the table behind a descriptor, which this process must
  * own, and make it visible to peers. The caller may close the descriptor
- * afterwards.
- *
- * @param [in]  fd       As npemu_iommu_t::fd.
- * @param [out] index    Of its record.
- * @param [out] table_p  The table.
- *
- * @return 0; EBADF; or EINVAL (no table, or not ours), ENOSPC, EMFILE or ENOMEM
- *         with one error line.
- */
+ * afterwards. Returns 0; EBADF; or EINVAL (no table, or not ours), ENOSPC,
+ * EMFILE or ENOMEM with one error line. */
 int npemu_table_get(struct npemu_proc *proc, int fd, uint32_t *index,
                     npemu_table_t **table_p);
 
 /** Drop a reference. No access through it may be under way. */
 void npemu_table_put(struct npemu_proc *proc, uint32_t index);
 
-/**
- * Map a table of a peer. Not inside an epoch.
- *
- * @param [in] slot      Of the peer.
- * @param [in] peer_gen  The peer's, of the slot.
- * @param [in] index     The table's.
- * @param [in] gen       The table's.
- *
- * @return 0 if it is mapped, or if it or the peer does not exist any more: then
- *         the next check of the MR fails; else an errno value, with one error
- *         line.
- */
+/** Map a table of a peer. Not inside an epoch. Returns 0 if it is mapped, or if
+ * it or the peer does not exist any more: then the next check of the MR fails;
+ * else an errno value, with one error line. */
 int npemu_table_attach(struct npemu_proc *proc, unsigned slot,
                        uint32_t peer_gen, uint32_t index, uint32_t gen);
 

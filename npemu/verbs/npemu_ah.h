@@ -7,14 +7,8 @@
 
 #include <infiniband/verbs.h>
 
-/**
- * Check an address vector.
- *
- * @param [in]  attr        The address.
- * @param [out] unroutable  1 if it is well formed and no process has it.
- *
- * @return 0 or EINVAL.
- */
+/** Check an address vector. `unroutable`: 1 if it is well formed and no process
+ * has it. Returns 0 or EINVAL. */
 int npemu_ah_check(const struct ibv_ah_attr *attr, uint8_t *unroutable);
 
 #endif

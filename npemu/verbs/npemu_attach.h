@@ -10,12 +10,8 @@
 
 #include "fabric/npemu_proc.h"
 
-/**
- * Attach the process to the fabric, or take one more reference.
- *
- * @return The process, until @ref npemu_detach; or NULL with errno and an error
- *         line.
- */
+/** Attach the process to the fabric, or take one more reference. Returns the
+ * process, until npemu_detach; or NULL with errno and an error line. */
 npemu_proc_t *npemu_attach(void);
 
 /** Drop a reference; the last one detaches. */

@@ -12,17 +12,10 @@
 
 struct npemu_buf;
 
-/**
- * Take a reference to the buffer that contains a range, for an MR.
- *
- * @param [in]  proc    This process.
- * @param [in]  addr    First byte.
- * @param [in]  length  Bytes, not 0.
- * @param [out] buf_p   The buffer; NULL if the range is outside of the arena.
- *                      The caller returns it with @ref npemu_buf_put.
- *
- * @return 0; EFAULT if the range is in the arena in part, or not in one buffer.
- */
+/** Take a reference to the buffer that contains a range, for an MR. `buf_p`:
+ * the buffer; NULL if the range is outside of the arena. The caller returns it
+ * with npemu_buf_put. Returns 0; EFAULT if the range is in the arena in part,
+ * or not in one buffer. */
 int npemu_buf_get(npemu_proc_t *proc, uint64_t addr, uint64_t length,
                   struct npemu_buf **buf_p);
 

@@ -7,17 +7,10 @@
 
 #include <stdint.h>
 
-/**
- * Pin pages. Pages that are pinned already cost no system call; several pins of
- * one page are counted.
- *
- * @param [in] start     First byte, page aligned.
- * @param [in] end       End, page aligned.
- * @param [in] writable  The NIC will write: the pages must be writable.
- *
- * @return 0; ENOMEM at RLIMIT_MEMLOCK; EFAULT where nothing is mapped or may
- *         not be written; or another errno value.
- */
+/** Pin pages. Pages that are pinned already cost no system call; several pins
+ * of one page are counted. `writable`: the NIC will write: the pages must be
+ * writable. Returns 0; ENOMEM at RLIMIT_MEMLOCK; EFAULT where nothing is mapped
+ * or may not be written; or another errno value. */
 int npemu_pin(uint64_t start, uint64_t end, int writable);
 
 /** Undo one @ref npemu_pin of the same range. */

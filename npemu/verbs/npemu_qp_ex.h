@@ -8,13 +8,8 @@
 
 #include "engine/npemu_qp.h"
 
-/**
- * Prepare a QP for ibv_wr_*.
- *
- * @param [in] ops  Operations asked for, IBV_QP_EX_WITH_*.
- *
- * @return 0, EOPNOTSUPP if one is not offered for this type, or ENOMEM.
- */
+/** Prepare a QP for ibv_wr_*. Returns 0, EOPNOTSUPP if one is not offered for
+ * this type, or ENOMEM. */
 int npemu_qp_ex_init(npemu_qp_t *qp, uint64_t ops);
 void npemu_qp_ex_cleanup(npemu_qp_t *qp);
 
