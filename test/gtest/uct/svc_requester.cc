@@ -24,7 +24,7 @@ constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
 
 constexpr int      num_sends   = 64;
 
-enum command : int { SEND, SEND_ALL, RECEIVE, LEAVE, AGAIN };
+enum command : int { SEND, SEND_ALL, RECEIVE, DATAGRAM, LEAVE, AGAIN };
 
 void check(bool condition, const char *what)
 {
@@ -97,6 +97,35 @@ public:
     void leave()
     {
         check(npemu_destroy_qp(m_rc) == 0, "cannot destroy a QP");
+    }
+
+    void send_datagram(const std::vector<char> &packet)
+    {
+        ibv_sge sge         = {(uintptr_t)slot(0), (uint32_t)packet.size(),
+                               m_mr->lkey};
+        ibv_send_wr wr      = {};
+        ibv_ah_attr ah_attr = {};
+        ibv_send_wr *bad;
+
+        ah_attr.dlid      = m_target.dev.lid;
+        ah_attr.port_num  = 1;
+        ah_attr.is_global = 1;
+        memcpy(ah_attr.grh.dgid.raw, m_target.dev.gid, 16);
+        if (m_ah == nullptr) {
+            m_ah = npemu_create_ah(m_pd, &ah_attr);
+            check(m_ah != nullptr, "cannot create an address handle");
+        }
+
+        std::copy(packet.begin(), packet.end(), slot(0));
+        wr.sg_list           = &sge;
+        wr.num_sge           = !packet.empty();
+        wr.opcode            = IBV_WR_SEND;
+        wr.send_flags        = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+        wr.wr.ud.ah          = m_ah;
+        wr.wr.ud.remote_qpn  = m_target.iface.ud_qpn;
+        wr.wr.ud.remote_qkey = qkey;
+        check(ibv_post_send(m_ud, &wr, &bad) == 0, "cannot send a datagram");
+        check(wait(m_send_cq).status == IBV_WC_SUCCESS, "datagram failed");
     }
 
 private:
@@ -209,17 +238,6 @@ private:
     void send_packet(uint8_t type)
     {
         uct_nprdma_cm_packet_t packet = {};
-        ibv_send_wr wr                = {};
-        ibv_ah_attr ah_attr           = {};
-
-        ah_attr.dlid      = m_target.dev.lid;
-        ah_attr.port_num  = 1;
-        ah_attr.is_global = 1;
-        memcpy(ah_attr.grh.dgid.raw, m_target.dev.gid, 16);
-        if (m_ah == nullptr) {
-            m_ah = npemu_create_ah(m_pd, &ah_attr);
-            check(m_ah != nullptr, "cannot create an address handle");
-        }
 
         /* Both sides are on the one port of this machine */
         packet.magic     = UCT_NPRDMA_CM_MAGIC;
@@ -233,20 +251,7 @@ private:
         packet.qp.qpn    = m_rc->qp_num;
         packet.qp.psn    = psn;
         packet.qp.dev    = m_target.dev;
-        memcpy(slot(0), &packet, sizeof(packet));
-
-        ibv_sge sge             = {(uintptr_t)slot(0), sizeof(packet),
-                                   m_mr->lkey};
-        ibv_send_wr *bad;
-        wr.sg_list              = &sge;
-        wr.num_sge              = 1;
-        wr.opcode               = IBV_WR_SEND;
-        wr.send_flags           = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
-        wr.wr.ud.ah             = m_ah;
-        wr.wr.ud.remote_qpn     = m_target.iface.ud_qpn;
-        wr.wr.ud.remote_qkey    = qkey;
-        check(ibv_post_send(m_ud, &wr, &bad) == 0, "cannot send a datagram");
-        check(wait(m_send_cq).status == IBV_WC_SUCCESS, "datagram failed");
+        send_datagram({(char*)&packet, (char*)(&packet + 1)});
     }
 
     void connect()
@@ -328,6 +333,10 @@ PEER_FUNCTION(requester)
         case RECEIVE:
             parent.put_bytes(conn->receive());
             break;
+        case DATAGRAM:
+            conn->send_datagram(parent.get_bytes());
+            parent.put(0);
+            break;
         case LEAVE:
             conn->leave();
             parent.put(0);
@@ -378,6 +387,13 @@ svc_requester::bytes svc_requester::receive()
 {
     m_peer.put(RECEIVE);
     return m_peer.get_bytes();
+}
+
+void svc_requester::datagram(const bytes &packet)
+{
+    m_peer.put(DATAGRAM);
+    m_peer.put_bytes(packet);
+    m_peer.get<int>();
 }
 
 void svc_requester::leave()

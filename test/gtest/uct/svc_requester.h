@@ -46,6 +46,10 @@ public:
     /* Sequence number of the next request that the target accepts */
     uint32_t next_sn() const { return m_sn + 1; }
 
+    /* Sends this datagram to the queue pair for wire-up, and does not wait for
+     * an answer */
+    void datagram(const bytes &packet);
+
     /* Destroys the queue pair without notice, and lives on. Sends nothing
      * after that. */
     void leave();
