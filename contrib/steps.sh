@@ -21,9 +21,7 @@ PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
     libtcmalloc-minimal4"
 
 # Programs and libraries over nprdma, for contrib/check --full
-PACKAGES_CONSUMERS="hpcc lammps python3-h5py python3-h5py-mpi python3-mpi4py
-    libscalapack-openmpi-dev libscalapack-mpich-dev libcoarrays-openmpi-dev
-    libfabric-bin"
+PACKAGES_CONSUMERS="hpcc lammps libfabric-bin"
 
 # Roots of Debian, and an image of them, for the tests of packages
 PACKAGES_ROOTS="mmdebstrap debian-archive-keyring util-linux buildah"
