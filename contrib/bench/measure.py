@@ -89,12 +89,6 @@ def notes(*names, **more):
     return [value(name, **more) for name in names]
 
 
-def all_values(values):
-    """For commands that return many figures as "WHAT@UNIT": reports all."""
-    return [value(name, what=bare(name), unit=name.partition("@")[2])
-            for name in values]
-
-
 def verdict(figure, relation, limit):
     """"ok", "MISSED", or "reported" without a limit. The figure is compared
     as it is printed, with three decimals."""

@@ -1,10 +1,8 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Paired benchmarks, with rows and figures of contrib/bench: by verbs, and of
-the module."""
+"""Paired benchmarks by verbs, with rows and figures of contrib/bench."""
 
-import hw_facts
 from hw_run import last_line, say
-from measure import Row, all_values, measure_row, ratio, value
+from measure import Row, measure_row, ratio, value
 from report import sentence
 
 KIB, MIB = 1 << 10, 1 << 20
@@ -27,8 +25,6 @@ class Bench:
             for depth in (1, DEPTH):
                 yield (f"{operation} by verbs, {depth} in flight", self.access,
                        operation, depth)
-        if "windows" in kinds:
-            yield "module: pages, and mapping memory", self.module
 
     def measure(self, line, what, command, names, **more):
         """A row whose first contestant the others are compared with."""
@@ -74,19 +70,3 @@ class Bench:
         what = f"{operation}, {depth} in flight" if depth > 1 else operation
         self.measure("verbs", what, command, self.kinds,
                      sizes=(8, 4 * KIB, 64 * KIB, MIB))
-
-    def module(self):
-        """What pages cost in the module, and programs that map memory."""
-        def turn(_session, _contestant, pages):
-            text = self.steps.command([self.program, "turn", self.ports[1],
-                                       str(pages), str(self.args.count)])
-            return {f"{name}, per page@us": figure for name, figure in
-                    hw_facts.figures(text).items()}
-
-        self.measure("module", "pages of windows", turn, ("windows",),
-                     sizes=(1, 64), scale="pages", judges=all_values)
-        self.measure("module", "map, touch and unmap",
-                     lambda _s, kind, pages: self.windows(
-                         "cycle", kind, self.ports[1], pages,
-                         self.args.count),
-                     ("none", "windows"), sizes=(1, 64), scale="pages")

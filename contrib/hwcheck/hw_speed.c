@@ -3,11 +3,7 @@
 #include "hw_tests.h"
 
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-
-/* Pages of the region of turn and cycle */
-enum { TURN_PAGES = 256 };
 
 static double now_us(void)
 {
@@ -95,58 +91,4 @@ void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
     total = (now_us() - total) / count;
     start = median_of(times, count);
     printf("us: %.3f\n", (depth == 1) ? start : total);
-}
-
-void hw_speed_turn(const char *device, size_t pages, unsigned count)
-{
-    double *in = new_times(count), *out = new_times(count);
-    hw_access_t a;
-    double start;
-    unsigned i;
-
-    CHECK((pages > 0) && (pages <= TURN_PAGES), "%zu pages", pages);
-    hw_access_open(&a, device, device, HW_WINDOWS, TURN_PAGES * HW_PAGE);
-    bring_in(&a);
-    for (i = 0; i < count; ++i) {
-        start = now_us();
-        hw_invalidate(&a.region, 0, pages);
-        out[i] = (now_us() - start) / pages;
-        start  = now_us();
-        hw_populate(&a.region, 0, pages, NPRDMA_IOC_POPULATE_WRITE);
-        in[i] = (now_us() - start) / pages;
-    }
-    printf("populate: %.3f\n", median_of(in, count));
-    printf("invalidate: %.3f\n", median_of(out, count));
-    hw_access_close(&a);
-}
-
-void hw_speed_cycle(const char *device, int has_region, size_t pages,
-                    unsigned count)
-{
-    double *times = new_times(count);
-    hw_access_t a;
-    double start;
-    char *memory;
-    unsigned i;
-    size_t j;
-
-    if (has_region) {
-        hw_access_open(&a, device, device, HW_WINDOWS, TURN_PAGES * HW_PAGE);
-        bring_in(&a);
-    }
-    for (i = 0; i < count; ++i) {
-        start  = now_us();
-        memory = mmap(NULL, pages * HW_PAGE, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(memory != MAP_FAILED, "no memory");
-        for (j = 0; j < pages; ++j) {
-            ((volatile char*)memory)[j * HW_PAGE] = 1;
-        }
-        munmap(memory, pages * HW_PAGE);
-        times[i] = now_us() - start;
-    }
-    printf("us: %.3f\n", median_of(times, count));
-    if (has_region) {
-        hw_access_close(&a);
-    }
 }

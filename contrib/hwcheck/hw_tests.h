@@ -31,13 +31,4 @@ void hw_speed_register(hw_kind_t kind, const char *device, size_t length);
 void hw_speed_access(hw_access_t *a, int is_put, int verified, size_t length,
                      unsigned count, unsigned depth);
 
-/** What the module takes to bring in pages of a region with windows and to take
- * them away again, in microseconds per page. */
-void hw_speed_turn(const char *device, size_t pages, unsigned count);
-
-/** Microseconds of mapping, touching and unmapping memory that is no region,
- * next to a region with windows or without one. */
-void hw_speed_cycle(const char *device, int has_region, size_t pages,
-                    unsigned count);
-
 #endif

@@ -14,10 +14,8 @@
  *   hw_windows register pinned|odp|windows DEVICE BYTES
  *   hw_windows access pinned|odp|windows|verified get|put FROM TO BYTES COUNT
  *                     DEPTH
- *   hw_windows turn DEVICE PAGES COUNT
- *   hw_windows cycle windows|none DEVICE PAGES COUNT
  *
- * hw_tests.h has more about the last five.
+ * hw_tests.h has more about the last three.
  *
  * FROM accesses memory of TO. Both are DEVICE or DEVICE/PORT, and may be the
  * same. Prints lines "NAME: VALUE". Exit status 77: the device has no such
@@ -210,12 +208,6 @@ int main(int argc, char **argv)
                           strtoull(argv[4], NULL, 0));
     } else if (!strcmp(command, "access") && (argc == 9)) {
         run_access(argv + 2);
-    } else if (!strcmp(command, "turn") && (argc == 5)) {
-        hw_speed_turn(argv[2], strtoull(argv[3], NULL, 0),
-                      strtoul(argv[4], NULL, 0));
-    } else if (!strcmp(command, "cycle") && (argc == 6)) {
-        hw_speed_cycle(argv[3], !strcmp(argv[2], "windows"),
-                       strtoull(argv[4], NULL, 0), strtoul(argv[5], NULL, 0));
     } else {
         fprintf(stderr, "usage: see the top of hw_windows.c\n");
         return 2;
