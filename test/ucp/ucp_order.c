@@ -13,9 +13,7 @@
  * a round have places of their own. The target checks whole puts.
  */
 
-#include "ucp_common.h"
-
-#include <sys/socket.h>
+#include "ucp_pair.h"
 
 enum {
     OPS       = 24,            /* Of a round */
@@ -40,14 +38,12 @@ typedef struct area {
     volatile uint64_t words[OPS];
 } area_t;
 
-static ucp_context_h context;
-static ucp_worker_h  worker;
-static area_t        *area;
-static op_t          ops[OPS];
-static uint64_t      seed;
-static uint64_t      round_number;
-static uint64_t      num_checks;
-static int           link_fd;
+static area_t   *area;
+static op_t     ops[OPS];
+static double   seconds = 5;
+static uint64_t seed;
+static uint64_t round_number;
+static uint64_t num_checks;
 
 
 static uint64_t draw(uint64_t count)
@@ -116,69 +112,20 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length,
     return UCS_OK;
 }
 
-static void send_all(const void *data, size_t length)
-{
-    CHECK(write(link_fd, data, length) == (ssize_t)length, "write: %m");
-}
-
-static void receive_all(void *data, size_t length)
-{
-    size_t done;
-    ssize_t ret;
-
-    for (done = 0; done < length; done += ret) {
-        ret = read(link_fd, (char*)data + done, length - done);
-        CHECK(ret > 0, "the other process is gone");
-    }
-}
-
-/* @return Nonzero if the other process has sent a character. */
-static int has_sent(char *character)
-{
-    ssize_t ret = recv(link_fd, character, 1, MSG_DONTWAIT);
-
-    CHECK(ret != 0, "the other process is gone");
-    return ret == 1;
-}
-
-static void send_sized(const void *data, size_t length)
-{
-    send_all(&length, sizeof(length));
-    send_all(data, length);
-}
-
-static void *receive_sized(void)
-{
-    size_t length;
-    void *data;
-
-    receive_all(&length, sizeof(length));
-    data = malloc(length);
-    CHECK(data != NULL, "malloc");
-    receive_all(data, length);
-    return data;
-}
-
-
 /* ---- the target ---- */
 
-static ucp_ep_h connect_to(const void *address)
+static void open_worker(void)
 {
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address    = address
-    };
-    ucp_ep_h ep;
-
-    CHECK_OK(ucp_ep_create(worker, &params, &ep));
-    return ep;
+    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
+             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &pair.context,
+             &pair.worker);
 }
 
 /* The counters are written when the worker is destroyed */
 static void close_worker(ucp_ep_h ep)
 {
-    close_ep(worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
-    close_ucp(context, worker);
+    close_ep(pair.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
+    close_ucp(pair.context, pair.worker);
 }
 
 static void look_at_words(void)
@@ -200,14 +147,14 @@ static void look_at_tags(void)
     ucp_tag_message_h message;
     char *data;
 
-    message = ucp_tag_probe_nb(worker, 0, 0, 1, &info);
+    message = ucp_tag_probe_nb(pair.worker, 0, 0, 1, &info);
     if (message == NULL) {
         return;
     }
 
     see(info.sender_tag); /* Its data may come later, by rendezvous */
     data = malloc(info.length);
-    CHECK_OK(wait_for(worker, ucp_tag_msg_recv_nbx(worker, data, info.length,
+    CHECK_OK(wait_for(pair.worker, ucp_tag_msg_recv_nbx(pair.worker, data, info.length,
                                                    message, &none)));
     free(data);
 }
@@ -256,24 +203,14 @@ static void run_target(void)
         .id         = AM_ID,
         .cb         = on_am
     };
-    ucp_address_t *address;
-    size_t length;
     ucp_mem_h memh;
-    void *key;
     ucp_ep_h ep;
     char go_on;
 
-    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
-             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &context, &worker);
+    CHECK_OK(ucp_worker_set_am_recv_handler(pair.worker, &handler));
     area = (area_t*)new_memory(sizeof(*area));
-    memh = map_memory(context, area, sizeof(*area));
-    CHECK_OK(ucp_rkey_pack(context, memh, &key, &length));
-    CHECK_OK(ucp_worker_set_am_recv_handler(worker, &handler));
-    send_sized(key, length);
-    send_all(&area, sizeof(area));
-    CHECK_OK(ucp_worker_get_address(worker, &address, &length));
-    send_sized(address, length);
-    ep = connect_to(receive_sized());
+    memh = pair_export(area, sizeof(*area));
+    ep   = pair_connect();
 
     for (;;) {
         plan_round();
@@ -281,17 +218,15 @@ static void run_target(void)
         if (draw(2)) {
             memset(area->places, 0, sizeof(area->places));
         }
-        send_all("r", 1);
+        pair_put("r", 1);
         while (!is_round_seen()) {
-            ucp_worker_progress(worker);
+            ucp_worker_progress(pair.worker);
             look_at_words();
             look_at_tags();
             look_at_stream(ep);
         }
         /* Until the initiator has flushed */
-        while (!has_sent(&go_on)) {
-            ucp_worker_progress(worker);
-        }
+        pair_get(&go_on, 1);
         if (go_on == 'e') {
             break;
         }
@@ -301,10 +236,9 @@ static void run_target(void)
     printf("%lu rounds, %lu puts checked\n", (unsigned long)round_number,
            (unsigned long)num_checks);
     CHECK(num_checks > 0, "nothing was checked");
-    send_all("b", 1);
-    CHECK_OK(ucp_mem_unmap(context, memh));
+    pair_put("b", 1);
+    CHECK_OK(ucp_mem_unmap(pair.context, memh));
     close_worker(ep);
-    exit(0);
 }
 
 
@@ -366,53 +300,49 @@ static void run_round(ucp_ep_h ep, ucp_rkey_h rkey, area_t *source,
         requests[i] = start_op(ep, rkey, i, source, remote, numbers);
     }
     for (i = 0; i < OPS; ++i) {
-        CHECK_OK(wait_for(worker, requests[i]));
+        CHECK_OK(wait_for(pair.worker, requests[i]));
     }
-    CHECK_OK(wait_for(worker, ucp_ep_flush_nbx(ep, &none)));
+    CHECK_OK(wait_for(pair.worker, ucp_ep_flush_nbx(ep, &none)));
     (void)draw(2); /* As the target does */
     ++round_number;
 }
 
-static void run_initiator(double seconds)
+static void run_initiator(void)
 {
     area_t *source = (area_t*)new_memory(sizeof(*source));
     time_t end     = time(NULL) + (time_t)seconds;
-    ucp_address_t *address;
     ucp_rkey_h rkey;
-    area_t *remote;
-    size_t length;
+    uint64_t remote;
     void *key;
     ucp_ep_h ep;
     char ready;
 
-    open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
-             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &context, &worker);
-    key = receive_sized();
-    receive_all(&remote, sizeof(remote));
-    ep = connect_to(receive_sized());
-    CHECK_OK(ucp_worker_get_address(worker, &address, &length));
-    send_sized(address, length);
+    key = pair_import(&remote);
+    ep  = pair_connect();
     CHECK_OK(ucp_ep_rkey_unpack(ep, key, &rkey));
     do {
-        /* The target sets its words to 0 */
-        while (!has_sent(&ready)) {
-            ucp_worker_progress(worker);
-        }
-        run_round(ep, rkey, source, remote);
-        send_all((time(NULL) < end) ? "g" : "e", 1);
+        pair_get(&ready, 1); /* The target sets its words to 0 */
+        run_round(ep, rkey, source, (area_t*)remote);
+        pair_put((time(NULL) < end) ? "g" : "e", 1);
     } while (time(NULL) < end);
-    receive_all(&ready, 1);
+    pair_get(&ready, 1);
     ucp_rkey_destroy(rkey);
     close_worker(ep);
-    exit(0);
+}
+
+static void run(void)
+{
+    open_worker();
+    if (pair.number == 0) {
+        run_target();
+    } else {
+        run_initiator();
+    }
 }
 
 int main(int argc, char **argv)
 {
-    double seconds = 5;
-    int fds[2], option, status, failed = 0;
-    pid_t pids[2];
-    int i;
+    int option;
 
     seed = (uint64_t)time(NULL) * 2654435761u + getpid();
     while ((option = getopt(argc, argv, "t:s:")) != -1) {
@@ -426,24 +356,5 @@ int main(int argc, char **argv)
     seed |= 1;
     printf("seed %lu\n", (unsigned long)seed);
     fflush(stdout);
-
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
-    for (i = 0; i < 2; ++i) {
-        pids[i] = start_child();
-        if (pids[i] == 0) {
-            link_fd = fds[i];
-            close(fds[1 - i]);
-            if (i == 0) {
-                run_target();
-            }
-            run_initiator(seconds);
-        }
-    }
-    close(fds[0]);
-    close(fds[1]);
-    for (i = 0; i < 2; ++i) {
-        CHECK(waitpid(pids[i], &status, 0) == pids[i], "waitpid: %m");
-        failed |= status;
-    }
-    return failed != 0;
+    return run_pair(run);
 }

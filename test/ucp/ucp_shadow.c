@@ -11,15 +11,9 @@
  */
 
 #define _GNU_SOURCE
-#include "ucp_common.h"
+#include "ucp_pair.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <time.h>
 
 enum {
     MAX_THREADS = 8,
@@ -54,23 +48,16 @@ typedef struct {
 } worker_t;
 
 static struct {
-    unsigned      number;       /* Of the process */
-    unsigned      num_threads;
-    unsigned      num_operations;
-    ucp_context_h context;
-    ucp_worker_h  worker;
-    ucp_ep_h      ep;
-    ucp_rkey_h    rkey;
-    uint64_t      remote;       /* Address of the memory of the other process */
+    unsigned   num_threads;
+    unsigned   num_operations;
+    unsigned   seed;
+    ucp_ep_h   ep;
+    ucp_rkey_h rkey;
+    uint64_t   remote;          /* Address of the memory of the other process */
 } self;
 
-/* Memory of both processes */
-static struct {
-    atomic_int num_arrived;
-    char       *memory[2];      /* Address in the process */
-    char       address[2][4096], key[2][4096];
-    char       shadows[2][MAX_THREADS][AREA];   /* Of the memory of a process */
-} *shared;
+/* Both processes see these, of the memory of each */
+static char (*shadows)[MAX_THREADS][AREA];
 
 
 /* ---- operations of a thread ---- */
@@ -90,7 +77,7 @@ static size_t draw_size(worker_t *w)
 
 static void complete(operation_t *op)
 {
-    CHECK_OK(wait_for(self.worker, op->request));
+    CHECK_OK(wait_for(pair.worker, op->request));
     if (op->kind == GET) {
         CHECK(!memcmp(op->data, op->expected, op->size),
               "a get of %zu bytes at %zu is wrong", op->size, op->offset);
@@ -105,7 +92,6 @@ static void complete(operation_t *op)
 
 static void flush(worker_t *w)
 {
-    ucp_request_param_t none = {};
     unsigned i;
 
     for (i = 0; i < w->num_operations; ++i) {
@@ -114,7 +100,7 @@ static void flush(worker_t *w)
         }
     }
     w->num_operations = 0;
-    CHECK_OK(wait_for(self.worker, ucp_ep_flush_nbx(self.ep, &none)));
+    CHECK_OK(wait_for(pair.worker, ucp_ep_flush_nbx(self.ep, &none)));
 }
 
 /* A new operation overlaps none since the last flush, unless both only read */
@@ -151,11 +137,9 @@ static uint64_t address_of(const worker_t *w, const operation_t *op)
 
 static void put_or_get(worker_t *w, int kind)
 {
-    ucp_request_param_t none = {};
-    size_t size              = draw_size(w);
-    operation_t *op          = new_operation(w, kind, draw(w, AREA - size),
-                                             size);
-    uint64_t address         = address_of(w, op);
+    size_t size      = draw_size(w);
+    operation_t *op  = new_operation(w, kind, draw(w, AREA - size), size);
+    uint64_t address = address_of(w, op);
 
     if (kind == PUT) {
         fill(op->data, size, draw(w, 1 << 30));
@@ -219,7 +203,7 @@ static void atomic(worker_t *w)
     op->request = ucp_atomic_op_nbx(self.ep, opcode, &value, 1,
                                     address_of(w, op), self.rkey, &param);
     /* Unless UCP needs it for longer */
-    CHECK_OK(wait_for(self.worker, op->request));
+    CHECK_OK(wait_for(pair.worker, op->request));
     op->request = NULL;
 }
 
@@ -238,7 +222,7 @@ static void *run_thread(void *arg)
         if (draw(w, 50) == 0) {
             flush(w);
         } else if (draw(w, 50) == 0) {
-            CHECK_OK(ucp_worker_fence(self.worker));
+            CHECK_OK(ucp_worker_fence(pair.worker));
         }
     }
     flush(w);
@@ -247,17 +231,6 @@ static void *run_thread(void *arg)
 
 
 /* ---- the processes ---- */
-
-/* Each process arrives once in each phase */
-static void barrier(int phase)
-{
-    atomic_fetch_add(&shared->num_arrived, 1);
-    while (atomic_load(&shared->num_arrived) < 2 * phase) {
-        if (self.worker != NULL) {
-            ucp_worker_progress(self.worker);
-        }
-    }
-}
 
 static void open_worker(void)
 {
@@ -276,70 +249,24 @@ static void open_worker(void)
         .field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE
     };
 
-    CHECK_OK(ucp_init(&params, NULL, &self.context));
-    CHECK_OK(ucp_worker_create(self.context, &worker_params, &self.worker));
-    CHECK_OK(ucp_worker_query(self.worker, &attr));
+    CHECK_OK(ucp_init(&params, NULL, &pair.context));
+    CHECK_OK(ucp_worker_create(pair.context, &worker_params, &pair.worker));
+    CHECK_OK(ucp_worker_query(pair.worker, &attr));
     if (attr.thread_mode != UCS_THREAD_MODE_MULTI) {
         printf("SKIPPED: this UCX has no workers for several threads\n");
         exit(77);
     }
 }
 
-static ucp_mem_h export(char *memory, size_t length)
-{
-    ucp_mem_map_params_t params = {
-        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
-                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
-        .address    = memory,
-        .length     = length
-    };
-    ucp_address_t *address;
-    ucp_mem_h memh;
-    size_t size;
-    void *key;
-
-    CHECK_OK(ucp_mem_map(self.context, &params, &memh));
-    CHECK_OK(ucp_rkey_pack(self.context, memh, &key, &size));
-    CHECK(size <= sizeof(shared->key[0]), "a key of %zu bytes", size);
-    memcpy(shared->key[self.number], key, size);
-    ucp_rkey_buffer_release(key);
-    CHECK_OK(ucp_worker_get_address(self.worker, &address, &size));
-    CHECK(size <= sizeof(shared->address[0]), "an address of %zu bytes", size);
-    memcpy(shared->address[self.number], address, size);
-    ucp_worker_release_address(self.worker, address);
-    shared->memory[self.number] = memory;
-    return memh;
-}
-
-static void connect_to_other(void)
-{
-    unsigned other         = 1 - self.number;
-    ucp_ep_params_t params = {
-        .field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS,
-        .address    = (ucp_address_t*)shared->address[other]
-    };
-
-    ucp_request_param_t none = {};
-    char hello               = 0;
-
-    CHECK_OK(ucp_ep_create(self.worker, &params, &self.ep));
-    CHECK_OK(wait_for(self.worker, ucp_tag_send_nbx(self.ep, &hello, 1, 1,
-                                                    &none)));
-    CHECK_OK(wait_for(self.worker, ucp_tag_recv_nbx(self.worker, &hello, 1, 1,
-                                                    -1, &none)));
-    CHECK_OK(ucp_ep_rkey_unpack(self.ep, shared->key[other], &self.rkey));
-    self.remote = (uint64_t)(uintptr_t)shared->memory[other];
-}
-
-static void run_threads(unsigned seed)
+static void run_threads(void)
 {
     worker_t *workers = calloc(self.num_threads, sizeof(*workers));
     unsigned i, kind;
 
     for (i = 0; i < self.num_threads; ++i) {
         workers[i].index  = i;
-        workers[i].seed   = seed * 100 + self.number * MAX_THREADS + i;
-        workers[i].shadow = shared->shadows[1 - self.number][i];
+        workers[i].seed   = self.seed * 100 + pair.number * MAX_THREADS + i;
+        workers[i].shadow = shadows[1 - pair.number][i];
         CHECK(!pthread_create(&workers[i].thread, NULL, run_thread,
                               &workers[i]), "pthread_create");
     }
@@ -352,64 +279,47 @@ static void run_threads(unsigned seed)
     free(workers);
 }
 
-static void run(unsigned seed)
+static void run(void)
 {
-    char *memory = new_memory((size_t)self.num_threads * AREA);
-    ucp_request_param_t none = {};
+    size_t length = (size_t)self.num_threads * AREA;
+    char *memory  = new_memory(length);
+    char hello    = 0;
     ucp_mem_h memh;
     unsigned i;
 
     open_worker();
-    memh = export(memory, (size_t)self.num_threads * AREA);
-    barrier(1);
-    connect_to_other();
-    run_threads(seed);
-    barrier(2);
+    self.ep = pair_connect();
+    CHECK_OK(wait_for(pair.worker, ucp_tag_send_nbx(self.ep, &hello, 1, 1,
+                                                    &none)));
+    CHECK_OK(wait_for(pair.worker, ucp_tag_recv_nbx(pair.worker, &hello, 1, 1,
+                                                    -1, &none)));
+    memh = pair_export(memory, length);
+    CHECK_OK(ucp_ep_rkey_unpack(self.ep, pair_import(&self.remote),
+                                &self.rkey));
+    run_threads();
+    pair_meet();
     for (i = 0; i < self.num_threads; ++i) {
-        CHECK(!memcmp(memory + (size_t)i * AREA,
-                      shared->shadows[self.number][i], AREA),
+        CHECK(!memcmp(memory + (size_t)i * AREA, shadows[pair.number][i], AREA),
               "the memory for thread %u is wrong", i);
     }
 
     ucp_rkey_destroy(self.rkey);
-    CHECK_OK(wait_for(self.worker, ucp_ep_close_nbx(self.ep, &none)));
-    barrier(3);
-    CHECK_OK(ucp_mem_unmap(self.context, memh));
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+    CHECK_OK(wait_for(pair.worker, ucp_ep_close_nbx(self.ep, &none)));
+    pair_meet();
+    CHECK_OK(ucp_mem_unmap(pair.context, memh));
+    close_ucp(pair.context, pair.worker);
 }
 
 int main(int argc, char **argv)
 {
-    unsigned seed;
-    int status, i;
-
     CHECK(argc >= 3, "usage: ucp_shadow THREADS OPERATIONS [SEED]");
     self.num_threads    = atoi(argv[1]);
     self.num_operations = atoi(argv[2]);
     CHECK((self.num_threads > 0) && (self.num_threads <= MAX_THREADS),
           "1 to %d threads", MAX_THREADS);
-    seed   = (argc > 3) ? strtoul(argv[3], NULL, 0) : (unsigned)time(NULL);
-    shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE,
-                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(shared != MAP_FAILED, "mmap: %m");
-    printf("seed %u\n", seed);
+    self.seed = (argc > 3) ? strtoul(argv[3], NULL, 0) : (unsigned)time(NULL);
+    shadows   = new_shared(2 * sizeof(*shadows));
+    printf("seed %u\n", self.seed);
     fflush(stdout);
-
-    for (i = 0; i < 2; ++i) {
-        if (fork() == 0) {
-            prctl(PR_SET_PDEATHSIG, SIGKILL);
-            self.number = i;
-            run(seed);
-            exit(0);
-        }
-    }
-    for (i = 0; i < 2; ++i) {
-        CHECK(wait(&status) > 0, "wait: %m");
-        if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
-            return 77;
-        }
-        CHECK(status == 0, "a process ended with status 0x%x", status);
-    }
-    return 0;
+    return run_pair(run);
 }
