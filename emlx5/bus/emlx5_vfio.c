@@ -451,7 +451,6 @@ int emlx5_vfio_init(emlx5_vfio_t *vfio, emlx5_loop_t *loop, const char *path,
         return -1;
     }
     emlx5_cmdq_init(&vfio->hca);
-    emlx5_monitor_init(&vfio->hca);
     return 0;
 }
 
@@ -466,7 +465,6 @@ void emlx5_vfio_plug(emlx5_vfio_t *vfio, int fd)
     memset(&vfio->hca.dma.stats, 0, sizeof(vfio->hca.dma.stats));
     emlx5_config_init(&vfio->config);
     vfio->hca.bus_master = 0;
-    vfio->hca.link_up    = 1;
     vfio->hca.present    = 1;
     emlx5_reset(&vfio->hca);
     emlx5_conn_open(&vfio->conn, fd);

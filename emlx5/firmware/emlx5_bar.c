@@ -169,8 +169,5 @@ void emlx5_bar_write(emlx5_hca_t *hca, uint64_t offset, const uint8_t *data,
         if ((length == 4) && (offset % 4 == 0)) {
             emlx5_segment_write(hca, offset, emlx5_be32(data));
         }
-    } else if (emlx5_bar_is_in(offset, length, EMLX5_BAR_MONITOR,
-                               EMLX5_BAR_MONITOR_SIZE)) {
-        emlx5_monitor_write(hca, offset - EMLX5_BAR_MONITOR, data, length);
     }
 }

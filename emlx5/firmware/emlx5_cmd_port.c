@@ -12,9 +12,9 @@ enum {
 };
 
 enum {
-    EMLX5_PORT_DOWN = 1, EMLX5_PORT_ACTIVE = 4,      /* logical */
-    EMLX5_PHYS_POLLING = 2, EMLX5_PHYS_LINK_UP = 5,  /* physical */
-    EMLX5_VPORT_DOWN = 0, EMLX5_VPORT_UP = 1,
+    EMLX5_PORT_ACTIVE  = 4, /* logical */
+    EMLX5_PHYS_LINK_UP = 5, /* physical */
+    EMLX5_VPORT_UP     = 1,
     EMLX5_WIDTH_4X = 4, EMLX5_SPEED_EDR = 32,
     EMLX5_TIMEOUT = 18,                              /* of the subnet */
     EMLX5_DEFAULT_PKEY = 0xffff,
@@ -29,12 +29,10 @@ emlx5_cmd_status_t emlx5_cmd_query_port(const emlx5_cmd_t *cmd)
     uint8_t *c             = cmd->out +
                              EMLX5_OFFSET(query_hca_vport_context_out,
                                           hca_vport_context);
-    uint32_t state         = hca->link_up ? EMLX5_PORT_ACTIVE : EMLX5_PORT_DOWN;
 
-    EMLX5_SET(c, hca_vport_context, port_physical_state,
-              hca->link_up ? EMLX5_PHYS_LINK_UP : EMLX5_PHYS_POLLING);
-    EMLX5_SET(c, hca_vport_context, port_state, state);
-    EMLX5_SET(c, hca_vport_context, vport_state, state);
+    EMLX5_SET(c, hca_vport_context, port_physical_state, EMLX5_PHYS_LINK_UP);
+    EMLX5_SET(c, hca_vport_context, port_state, EMLX5_PORT_ACTIVE);
+    EMLX5_SET(c, hca_vport_context, vport_state, EMLX5_PORT_ACTIVE);
     EMLX5_SET(c, hca_vport_context, port_guid, hca->guid);
     EMLX5_SET(c, hca_vport_context, node_guid, hca->guid);
     EMLX5_SET(c, hca_vport_context, system_image_guid, hca->guid);
@@ -86,8 +84,7 @@ emlx5_cmd_status_t emlx5_cmd_query_pkey(const emlx5_cmd_t *cmd)
 emlx5_cmd_status_t emlx5_cmd_query_vport_state(const emlx5_cmd_t *cmd)
 {
     EMLX5_SET(cmd->out, query_vport_state_out, admin_state, EMLX5_VPORT_UP);
-    EMLX5_SET(cmd->out, query_vport_state_out, state,
-              cmd->hca->link_up ? EMLX5_VPORT_UP : EMLX5_VPORT_DOWN);
+    EMLX5_SET(cmd->out, query_vport_state_out, state, EMLX5_VPORT_UP);
     return EMLX5_CMD_OK;
 }
 

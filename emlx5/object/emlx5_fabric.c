@@ -16,7 +16,7 @@ emlx5_hca_t *emlx5_fabric_find(const emlx5_hca_t *hca, uint32_t lid)
         return NULL;
     }
     peer = hca->fabric->port[lid - 1];
-    return (peer->present && peer->link_up && hca->link_up) ? peer : NULL;
+    return peer->present ? peer : NULL;
 }
 
 void emlx5_fabric_count(emlx5_hca_t *from, emlx5_hca_t *to, uint32_t bytes)

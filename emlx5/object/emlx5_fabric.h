@@ -7,12 +7,9 @@
 
 #include "object/emlx5_hca.h"
 
-enum { EMLX5_NOTES = 128 };
-
 typedef struct emlx5_fabric {
     emlx5_hca_t *port[EMLX5_MAX_FUNCTIONS]; /* by LID - 1 */
     unsigned    num_ports;
-    uint64_t    notes[EMLX5_NOTES]; /* of guests to each other, for tests */
 } emlx5_fabric_t;
 
 /** Plugs a function in; its LID is the number of its port, from 1 on. */
@@ -23,7 +20,7 @@ void emlx5_fabric_add(emlx5_fabric_t *fabric, emlx5_hca_t *hca);
  * @param [in] lid  Any.
  *
  * @return The function that a packet to this LID reaches, NULL if none: no such
- *         port, nothing is plugged in there, or one of both links is down.
+ *         port, or nothing is plugged in there.
  */
 emlx5_hca_t *emlx5_fabric_find(const emlx5_hca_t *hca, uint32_t lid);
 

@@ -49,7 +49,6 @@ int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
     hca->host    = host;
     hca->lid     = lid;
     hca->guid    = emlx5_guid_base | lid;
-    hca->link_up = 1;
     hca->chunk   = EMLX5_MAX_MTU;
     emlx5_dma_init(&hca->dma, host, config);
     emlx5_queue_init(&hca->queue);

@@ -51,8 +51,6 @@ typedef struct emlx5_hca {
     uint16_t            lid;
     uint64_t            guid;
     int                 present; /* plugged into a guest */
-    int                 link_up;
-    emlx5_work_t        link_work;
     uint32_t            chunk;   /* bytes of a message that are moved at once */
     uint32_t            cap_mask;
     uint8_t             description[EMLX5_DESC_SIZE];

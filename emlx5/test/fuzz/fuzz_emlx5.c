@@ -134,7 +134,6 @@ static void fuzz_make(void)
     FUZZ_CHECK(emlx5_hca_init(&fuzz_vfio.hca, &fuzz_vfio.host, &config, 3) ==
                0);
     emlx5_cmdq_init(&fuzz_vfio.hca);
-    emlx5_monitor_init(&fuzz_vfio.hca);
     emlx5_irq_init(&fuzz_vfio.irq);
     emlx5_config_init(&fuzz_vfio.config);
     fuzz_vfio.loop = &fuzz_loop;
@@ -166,8 +165,7 @@ static void fuzz_begin(emlx5_st_t st)
         emlx5_reset(hca);
         fuzz_repeat_numbers(hca);
         memset(fuzz_fake[i]->memory, 0, FUZZ_MEMORY);
-        hca->link_up = 1;
-        hca->cmdq    = FUZZ_CMDQ;
+        hca->cmdq = FUZZ_CMDQ;
         fuzz_make_mkey(hca);
         qp[i]       = fuzz_make_qp(hca, st, 2 - i);
         fuzz_qpn[i] = qp[i]->number;

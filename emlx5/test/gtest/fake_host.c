@@ -95,7 +95,6 @@ fake_host_t *fake_host_create(const emlx5_dma_config_t *config, uint16_t lid)
         abort();
     }
     emlx5_cmdq_init(&fake->hca);
-    emlx5_monitor_init(&fake->hca);
     emlx5_reset(&fake->hca);
     fake->hca.present = 1;
     fake->hca.fabric  = &fake->alone;
