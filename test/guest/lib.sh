@@ -30,18 +30,6 @@ swap_on_zram() {
         fail "no swap on zram"
 }
 
-# swap_on_file MIB: on a file in an ext2 file system on a loop device over
-# tmpfs, because the guest has no disk
-swap_on_file() {
-    modprobe loop && modprobe ext4 || fail "no loop devices or no ext4"
-    truncate -s $(($1 + 32))M /dev/shm/disk
-    busybox mke2fs -F -m 0 /dev/shm/disk >/dev/null &&
-        mkdir -p /run/disk && mount -t ext2 -o loop /dev/shm/disk /run/disk &&
-        dd if=/dev/zero of=/run/disk/swap bs=1M count="$1" status=none &&
-        chmod 600 /run/disk/swap && mkswap /run/disk/swap >/dev/null &&
-        swapon -p 5 /run/disk/swap || fail "no swap on a file"
-}
-
 # in_memcg MIB COMMAND...: runs it with this much memory; the rest goes to swap
 in_memcg() {
     group=/sys/fs/cgroup/limit.$$

@@ -117,11 +117,7 @@ static void side_drop_qp(side_t *side)
     if (side->qp != NULL) {
         CHECK(ibv_destroy_qp(side->qp) == 0, "QP");
     }
-    if (side->srq != NULL) {
-        CHECK(ibv_destroy_srq(side->srq) == 0, "SRQ");
-    }
-    side->qp  = NULL;
-    side->srq = NULL;
+    side->qp = NULL;
     while (ibv_poll_cq(side->cq, 1, &wc) > 0) {
     }
 }
@@ -144,22 +140,14 @@ void pair_close(pair_t *pair)
 
 /* --- connection ------------------------------------------------------------*/
 
-static void side_make_qp(side_t *side, int with_srq)
+static void side_make_qp(side_t *side)
 {
-    struct ibv_srq_init_attr srq_attr = {
-        .attr = {.max_wr = PAIR_DEPTH, .max_sge = 1}
-    };
     struct ibv_qp_init_attr attr = {
         .send_cq = side->cq, .recv_cq = side->cq, .qp_type = IBV_QPT_RC,
         .cap = {PAIR_DEPTH, PAIR_DEPTH, 2, 2, 64}
     };
 
     side_drop_qp(side);
-    if (with_srq) {
-        side->srq = ibv_create_srq(side->pd, &srq_attr);
-        CHECK(side->srq != NULL, "no SRQ: %s", strerror(errno));
-        attr.srq = side->srq;
-    }
     side->qp = ibv_create_qp(side->pd, &attr);
     CHECK(side->qp != NULL, "no QP: %s", strerror(errno));
 }
@@ -203,12 +191,12 @@ static void side_connect(side_t *side, const side_t *peer, int timeout)
                 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-void pair_connect(pair_t *pair, const pair_settings_t *settings)
+void pair_connect(pair_t *pair, int timeout)
 {
-    side_make_qp(&pair->a, 0);
-    side_make_qp(&pair->b, settings->with_srq);
-    side_connect(&pair->a, &pair->b, settings->timeout);
-    side_connect(&pair->b, &pair->a, settings->timeout);
+    side_make_qp(&pair->a);
+    side_make_qp(&pair->b);
+    side_connect(&pair->a, &pair->b, timeout);
+    side_connect(&pair->b, &pair->a, timeout);
 }
 
 /* --- waiting ---------------------------------------------------------------*/
@@ -260,8 +248,7 @@ int side_post_recv(side_t *side, size_t offset, uint32_t length)
     struct ibv_recv_wr wr = {.wr_id = offset, .sg_list = &sge, .num_sge = 1};
     struct ibv_recv_wr *bad;
 
-    return (side->srq != NULL) ? ibv_post_srq_recv(side->srq, &wr, &bad) :
-                                 ibv_post_recv(side->qp, &wr, &bad);
+    return ibv_post_recv(side->qp, &wr, &bad);
 }
 
 void side_post(side_t *side, const request_t *request)

@@ -30,7 +30,6 @@ typedef struct {
     struct ibv_context *context;
     struct ibv_pd      *pd;
     struct ibv_cq      *cq;
-    struct ibv_srq     *srq; /* NULL if the QP has its own queue */
     struct ibv_qp      *qp;
     struct ibv_mr      *mr;
     uint8_t            *memory; /* PAIR_MEMORY bytes */
@@ -46,21 +45,15 @@ typedef struct {
     side_t a, b;
 } pair_t;
 
-/* How the QPs are connected */
-typedef struct {
-    int timeout;  /* 4.096 us << timeout */
-    int with_srq; /* the second end */
-} pair_settings_t;
-
-/* What most tests use */
-static const pair_settings_t pair_default = {14, 0};
-
 /** Opens two devices, which may be one, and makes all but the QPs. A name is
  * that of a device, whose first port is taken, or DEVICE/PORT. */
 void pair_open(pair_t *pair, const char *name_a, const char *name_b);
 
-/** Makes the QPs, instead of those that there are, and connects them. */
-void pair_connect(pair_t *pair, const pair_settings_t *settings);
+enum { PAIR_TIMEOUT = 14 };
+
+/** Makes the QPs, instead of those that there are, and connects them. They wait
+ * for an answer for 4.096 us << timeout, PAIR_TIMEOUT in most tests. */
+void pair_connect(pair_t *pair, int timeout);
 
 void pair_close(pair_t *pair);
 
