@@ -19,11 +19,9 @@ struct nprdma_attached {
 static DEFINE_MUTEX(nprdma_ctxs_lock);
 static LIST_HEAD(nprdma_ctxs);
 
-/**
- * nprdma_ctx_create - make the context of the current address space
- *
- * Return: the context, to be given to nprdma_ctx_unlist() and then to
- * nprdma_ctx_put(); or an ERR_PTR().
+/*
+ * Make the context of the current address space. Returns an ERR_PTR() if it
+ * cannot. It ends by nprdma_ctx_unlist() and then nprdma_ctx_put().
  */
 struct nprdma_ctx *nprdma_ctx_create(void)
 {
@@ -119,13 +117,9 @@ static int nprdma_ctx_alloc_rest(struct nprdma_ctx *ctx)
 	return -ENOMEM;
 }
 
-/**
- * nprdma_ctx_rest_pages - make the rest areas, unless they exist
- * @ctx: context
- *
- * They are made when the first region is exported: only devices need them.
- *
- * Return: 0; -EDQUOT, -ENOSPC or -ENOMEM.
+/*
+ * Make the rest areas, unless they exist: when the first region is exported,
+ * because only devices need them. Returns 0, -EDQUOT, -ENOSPC or -ENOMEM.
  */
 int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
 {
@@ -150,12 +144,9 @@ static bool nprdma_ctx_has(struct nprdma_ctx *ctx, struct device *dev)
 	return false;
 }
 
-/**
- * nprdma_ctx_attach - allow a device to import regions of a context
- * @ctx: context
- * @dev: device that passed its check; one reference is taken
- *
- * Return: 0, also if it was attached before, or -ENOMEM.
+/*
+ * Allow a device that passed its check to import regions of a context; takes a
+ * reference. Returns 0, also if it was attached before, or -ENOMEM.
  */
 int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev)
 {
@@ -207,11 +198,7 @@ void nprdma_ctx_retire(struct nprdma_ctx *ctx,
 	mutex_unlock(&ctx->lock);
 }
 
-/**
- * nprdma_ctxs_show - show all contexts
- * @seq: file
- * @show_regions: shows the regions of a context
- */
+/* Show all contexts, and their regions by @show_regions */
 void nprdma_ctxs_show(struct seq_file *seq,
 		      void (*show_regions)(struct seq_file *seq,
 					   struct nprdma_ctx *ctx))

@@ -340,15 +340,9 @@ static const struct dma_buf_ops dmabuf_ops = {
 	.release	= dmabuf_release,
 };
 
-/**
- * nprdma_dmabuf_create - make a dma-buf of a region
- * @region: the region, with rest areas; the dma-buf takes a reference
- *
- * The dma-buf keeps this module loaded.
- *
- * Context: process, may sleep.
- * Return: the dma-buf, for a file descriptor or dma_buf_put(); ERR_PTR(-ENOMEM)
- * and other errors of dma_buf_export().
+/*
+ * Make a dma-buf of a region that has rest areas. It holds a reference of the
+ * region, and keeps this module loaded.
  */
 struct dma_buf *nprdma_dmabuf_create(struct nprdma_kregion *region)
 {

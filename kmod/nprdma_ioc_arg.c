@@ -18,15 +18,10 @@ struct nprdma_ioc_head {
 	u32 flags;
 };
 
-/**
- * nprdma_ioc_arg_in - copy an argument that may be of another version
- * @arg: structure that begins with size and flags
- * @size: size of the structure in this module
- * @min_size: size of its first version
- * @flags: flags that are defined
- * @from: argument of the caller
- *
- * Return: 0, -EFAULT, -EINVAL or -E2BIG as nprdma_uapi.h says.
+/*
+ * Copy an argument that may be of another version: of at least @min_size bytes,
+ * with no other flags than @flags. Returns 0, -EFAULT, -EINVAL or -E2BIG as
+ * nprdma_uapi.h says.
  */
 long nprdma_ioc_arg_in(void *arg, size_t size, size_t min_size, u32 flags,
 		       const void __user *from)
@@ -49,14 +44,7 @@ long nprdma_ioc_arg_in(void *arg, size_t size, size_t min_size, u32 flags,
 	return (head->flags & ~flags) ? -EINVAL : 0;
 }
 
-/**
- * nprdma_ioc_arg_out - return an argument that was copied in
- * @to: argument of the caller
- * @arg: structure that begins with the size of the caller's
- * @size: size of the structure in this module
- *
- * Return: 0 or -EFAULT.
- */
+/* Return an argument that was copied in. Returns 0 or -EFAULT. */
 long nprdma_ioc_arg_out(void __user *to, const void *arg, size_t size)
 {
 	const struct nprdma_ioc_head *head = arg;

@@ -523,13 +523,9 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 	}
 }
 
-/**
- * nprdma_kpopulate - make pages of the current address space present
- * @region: region of it
- * @populate: arguments and results
- *
- * Return: 0, or what NPRDMA_IOC_POPULATE returns for the page at which it
- * ended.
+/*
+ * Make pages of the current address space present. Returns 0, or what
+ * NPRDMA_IOC_POPULATE returns for the page at which it ended.
  */
 int nprdma_kpopulate(struct nprdma_kregion *region,
 		     struct nprdma_kpopulate *populate)

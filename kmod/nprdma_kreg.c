@@ -22,15 +22,10 @@ struct nprdma_kreg {
  */
 #define NPRDMA_REVOKE_STEPS 256
 
-/**
- * nprdma_kreg_add - register pages
- * @region: region
- * @first: first page
- * @last: last page, inside of the region
- * @id: id of the registration
- *
- * Return: 0, or what NPRDMA_IOC_REGISTER returns for limits and memory, or
- * -ENOENT if the region was destroyed meanwhile.
+/*
+ * Register pages @first to @last, which are inside of the region. Returns 0,
+ * what NPRDMA_IOC_REGISTER returns for limits and memory, or -ENOENT if the
+ * region was destroyed meanwhile.
  */
 int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
 		    unsigned long last, u32 *id)
@@ -134,14 +129,9 @@ static u64 nprdma_kreg_revoke(struct nprdma_kregion *region,
 	return revoked;
 }
 
-/**
- * nprdma_kreg_drop - end a registration
- * @region: region
- * @id: of the registration
- * @revoke: take pages away that no other registration covers
- * @revoked: number of these pages
- *
- * Return: 0, or -ENOENT.
+/*
+ * End a registration. With @revoke, pages that no other one covers are taken
+ * away. Returns 0 or -ENOENT.
  */
 int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
 		     u64 *revoked)
@@ -178,13 +168,9 @@ void nprdma_kreg_drop_all(struct nprdma_kregion *region)
 	mutex_unlock(&region->reg_lock);
 }
 
-/**
- * nprdma_kreg_covered - how many pages may be populated, with the lock held
- * @region: region
- * @first: first page
- * @n: pages asked for
- *
- * Return: number of pages from the first one on that are registered.
+/*
+ * Returns how many of n pages from the first one on are registered. The lock is
+ * held.
  */
 unsigned long nprdma_kreg_covered(struct nprdma_kregion *region,
 				  unsigned long first, unsigned long n)

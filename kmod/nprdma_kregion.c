@@ -87,18 +87,12 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 	}
 }
 
-/**
- * nprdma_kregion_clear - take pages away from devices, with the lock held
- * @region: region
- * @bits: bits to clear, NPRDMA_PAGE_xx; R implies W
- * @first: first page
- * @n: pages
- * @touch: also change the words of pages that lose no bit
- *
- * In the order of ARCHITECTURE 3: states, windows, flush with drain. The kernel
- * may take the pages when this has returned. Neither sleeps nor allocates.
- *
- * Return: pages that lost a bit.
+/*
+ * Take pages away from devices, with the lock held, in the order of
+ * ARCHITECTURE 3: states, windows, flush with drain. The kernel may take the
+ * pages when this has returned. R implies W. With @touch, words of pages that
+ * lose no bit change as well. Neither sleeps nor allocates. Returns the number
+ * of pages that lost a bit.
  */
 unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 				   unsigned long first, unsigned long n,
@@ -124,15 +118,11 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 	return lost;
 }
 
-/**
- * nprdma_kregion_count_revocation - count a revocation by the user
- * @region: region
- * @first: first page
- * @n: pages, may be 0
- *
- * With the lock held. Frames of these pages that were looked up before are not
- * put in any more. The number is recorded per batch, so that frequent
- * revocations do not prevent other pages from being populated.
+/*
+ * Count a revocation by the user, with the lock held. Frames of these pages
+ * that were looked up before are not put in any more. The number is recorded
+ * per batch, so that frequent revocations do not prevent other pages from being
+ * populated.
  */
 void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
 				     unsigned long first, unsigned long n)
@@ -165,18 +155,7 @@ static void nprdma_note_notification(struct nprdma_kregion *region,
 		WRITE_ONCE(nprdma_kregion_last(region, page)->notified, seq);
 }
 
-/**
- * nprdma_kregion_revoke - take pages away from devices at the user's request
- * @region: region
- * @bits: as for nprdma_kregion_clear()
- * @first: first page
- * @n: pages
- * @touch: as for nprdma_kregion_clear()
- *
- * May sleep.
- *
- * Return: pages that lost a bit.
- */
+/* nprdma_kregion_clear() at the user's request, in parts. May sleep. */
 unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 				    unsigned long first, unsigned long n,
 				    bool touch)
@@ -354,14 +333,9 @@ static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
 	return 0;
 }
 
-/**
- * nprdma_kregion_alloc - make a region that is not watched yet
- * @ctx: its context
- * @start: first address, on a page
- * @npages: length
- *
- * Return: the region, to be given to nprdma_kregion_put(); or an ERR_PTR() with
- * what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
+/*
+ * Make a region that is not watched yet. Returns an ERR_PTR() with what
+ * NPRDMA_IOC_REGION_CREATE returns for limits and memory.
  */
 struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 					    unsigned long start,
@@ -388,12 +362,10 @@ struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 	return region;
 }
 
-/**
- * nprdma_kregion_watch - receive notifications for the range of a region
- * @region: region; nprdma_kregion_unwatch() ends this
- *
- * Return: 0; -EDQUOT: too many regions do so; or an error of
- * mmu_interval_notifier_insert().
+/*
+ * Receive notifications for the range of a region, until
+ * nprdma_kregion_unwatch(). Returns 0; -EDQUOT: too many regions do so; or an
+ * error of mmu_interval_notifier_insert().
  */
 int nprdma_kregion_watch(struct nprdma_kregion *region)
 {

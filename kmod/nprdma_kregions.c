@@ -12,14 +12,10 @@
 #include <linux/seq_file.h>
 #include <linux/slab.h>
 
-/**
- * nprdma_kregions_create - watch a range of the current address space
- * @ctx: its context
- * @start: first address, on a page
- * @length: bytes, whole pages, inside of the address space
- * @region_p: the region; one reference is the caller's
- *
- * Return: 0, or what NPRDMA_IOC_REGION_CREATE returns for limits and memory.
+/*
+ * Watch a range of the current address space, of whole pages inside of it. One
+ * reference is the caller's. Returns 0, or what NPRDMA_IOC_REGION_CREATE
+ * returns for limits and memory.
  */
 int nprdma_kregions_create(struct nprdma_ctx *ctx, unsigned long start,
 			   unsigned long length,
@@ -54,14 +50,9 @@ err_put:
 	return ret;
 }
 
-/**
- * nprdma_kregions_destroy - end a region
- * @ctx: its context
- * @id: of the region
- *
- * May sleep. The holder of a reference finds all pages absent from now on.
- *
- * Return: 0, or -ENOENT.
+/*
+ * End a region. The holder of a reference finds all pages absent from now on.
+ * May sleep. Returns 0 or -ENOENT.
  */
 int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 {
@@ -101,13 +92,7 @@ void nprdma_kregions_destroy_all(struct nprdma_ctx *ctx)
 		nprdma_kregions_destroy(ctx, id);
 }
 
-/**
- * nprdma_kregions_find - find a region
- * @ctx: context
- * @id: of the region
- *
- * Return: the region, for nprdma_kregion_put(); NULL: there is none.
- */
+/* Returns the region, for nprdma_kregion_put(), or NULL */
 struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id)
 {
 	struct nprdma_kregion *region;
@@ -121,12 +106,9 @@ struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id)
 	return region;
 }
 
-/**
- * nprdma_kregions_next - iterate over regions, which may change meanwhile
- * @ctx: context
- * @id: of the previous region, 0 at first; set to that of the result
- *
- * Return: the region, for nprdma_kregion_put(); NULL: there are no more.
+/*
+ * Iterate over regions, which may change meanwhile. @id is 0 at first. Returns
+ * the region, for nprdma_kregion_put(); NULL: there are no more.
  */
 struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 					    unsigned long *id)

@@ -95,10 +95,9 @@ static kuid_t nprdma_current_user(void)
 	return uid;
 }
 
-/**
- * nprdma_user_get - get the account of the current user, or make it
- *
- * Return: the account, to be given to nprdma_user_put(); NULL: no memory.
+/*
+ * Get the account of the current user, or make it. Returns NULL if there is no
+ * memory.
  */
 struct nprdma_user *nprdma_user_get(void)
 {
@@ -162,12 +161,9 @@ static bool nprdma_add_user(atomic_long_t *sum, long value,
 		nprdma_add_limited(sum, value, LONG_MAX));
 }
 
-/**
- * nprdma_charge - account for kernel memory before it is allocated
- * @user: account
- * @bytes: size, not negative
- *
- * Return: 0; -EDQUOT: over the limit of the user; -ENOSPC: over that of all.
+/*
+ * Account for kernel memory before it is allocated. Returns 0; -EDQUOT: over
+ * the limit of the user; -ENOSPC: over that of all.
  */
 int nprdma_charge(struct nprdma_user *user, long bytes)
 {
@@ -240,16 +236,10 @@ static u64 nprdma_max_total_iova(struct device *dev)
 	return limit ? limit : nprdma_device_iova_bytes(dev) / 2;
 }
 
-/**
- * nprdma_charge_iova - account for I/O addresses before they are allocated
- * @user: account
- * @dev: device
- * @bytes: length, not 0
- *
- * CAP_SYS_RESOURCE may exceed the limit of the user.
- *
- * Return: 0; -EDQUOT: over the limit of the user on this device; -ENOSPC: over
- * that of all; -ENOMEM.
+/*
+ * Account for I/O addresses before they are allocated. CAP_SYS_RESOURCE may
+ * exceed the limit of the user. Returns 0; -EDQUOT: over the limit of the user
+ * on this device; -ENOSPC: over that of all; -ENOMEM.
  */
 int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes)
 {

@@ -48,16 +48,7 @@ static bool nprdma_overlap_fits(const struct nprdma_overlap *place)
 	return true;
 }
 
-/**
- * nprdma_overlap_add - add a region, unless there are too many at its place
- * @place: of the region
- * @mm: its address space
- * @start: first address
- * @npages: length
- *
- * Context: process, may sleep.
- * Return: 0; -EDQUOT.
- */
+/* Add a region, unless there are too many at its place: -EDQUOT. May sleep. */
 int nprdma_overlap_add(struct nprdma_overlap *place,
 		       const struct mm_struct *mm, unsigned long start,
 		       unsigned long npages)
@@ -76,12 +67,7 @@ int nprdma_overlap_add(struct nprdma_overlap *place,
 	return ret;
 }
 
-/**
- * nprdma_overlap_remove - undo nprdma_overlap_add()
- * @place: of a region whose notifier is removed
- *
- * Context: process, may sleep.
- */
+/* Undo nprdma_overlap_add(). May sleep. */
 void nprdma_overlap_remove(struct nprdma_overlap *place)
 {
 	mutex_lock(&nprdma_overlap_lock);

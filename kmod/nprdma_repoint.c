@@ -14,15 +14,9 @@
 #include "nprdma_trace.h"
 #include "pte/nprdma_window.h"
 
-/**
- * nprdma_kregion_repoint - point pages of a region in all its windows
- * @region: the region, its lock held
- * @bits: &NPRDMA_PAGE_R for the R windows, &NPRDMA_PAGE_W for the W windows
- * @first: index of the first page
- * @n: number of pages
- * @pfns: as for nprdma_window_point()
- *
- * Context: any; does not sleep.
+/*
+ * Point pages of a region in all its windows of these bits, with the lock held,
+ * as nprdma_window_point() does.
  */
 void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 			    unsigned long first, unsigned long n,
@@ -43,15 +37,7 @@ void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 	}
 }
 
-/**
- * nprdma_kregion_flush - nprdma_window_flush() of all windows of a region
- * @region: the region, its lock held
- * @bits: which windows, as for nprdma_kregion_repoint()
- * @first: index of the first page
- * @n: number of pages
- *
- * Context: any, spins; does not sleep.
- */
+/* nprdma_window_flush() of all windows of these bits, with the lock held */
 void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
 			  unsigned long first, unsigned long n)
 {

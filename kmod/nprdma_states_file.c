@@ -111,11 +111,9 @@ static const struct file_operations nprdma_states_fops = {
 	.llseek		= noop_llseek,
 };
 
-/**
- * nprdma_states_file - make the file by which the states of a region are mapped
- * @region: the region, of which the file holds a reference
- *
- * Return: the file, or an ERR_PTR() as anon_inode_getfile() returns it.
+/*
+ * Make the file by which the states of a region are mapped. It holds a
+ * reference of the region.
  */
 struct file *nprdma_states_file(struct nprdma_kregion *region)
 {

@@ -20,12 +20,7 @@ static unsigned int pieces_of(const struct nprdma_kregion *region)
 	return DIV_ROUND_UP(nprdma_states_pages(region), NPRDMA_STATES_PIECE);
 }
 
-/**
- * nprdma_states_map_memory - kernel memory that the mapping takes
- * @region: region
- *
- * Return: bytes, for accounting.
- */
+/* Kernel memory that the mapping takes, for accounting */
 long nprdma_states_map_memory(const struct nprdma_kregion *region)
 {
 	return sizeof(struct nprdma_states_map) +
@@ -96,18 +91,11 @@ static int map_piece(struct nprdma_states_map *map,
 	return ret;
 }
 
-/**
- * nprdma_states_map_create - let a device read the states of a region
- * @region: region, which outlives the mapping
- * @dev: device
- * @domain: of its DMA addresses
- *
- * Peers read the states by RDMA. The mapping does not allow writes.
- *
- * Context: process, may sleep.
- * Return: the mapping; ERR_PTR(-ENOMEM); ERR_PTR(-EOPNOTSUPP) if a page is not
- * mapped as it should be; ERR_PTR(-EINTR) if the process was killed; an error
- * of dma_map_sgtable().
+/*
+ * Let a device read the states of a region, which outlives the mapping. Peers
+ * read them by RDMA, and the mapping does not allow writes. Returns an
+ * ERR_PTR(): -ENOMEM; -EOPNOTSUPP if a page is not mapped as it should be;
+ * -EINTR if the process was killed; an error of dma_map_sgtable().
  */
 struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region,
 						   struct device *dev,
@@ -134,12 +122,7 @@ struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region
 	return map;
 }
 
-/**
- * nprdma_states_map_destroy - the device cannot read the states any more
- * @map: mapping; NULL is allowed
- *
- * Context: process, may sleep.
- */
+/* The device cannot read the states any more. NULL is allowed. */
 void nprdma_states_map_destroy(struct nprdma_states_map *map)
 {
 	unsigned int i;
@@ -156,12 +139,9 @@ void nprdma_states_map_destroy(struct nprdma_states_map *map)
 	kvfree(map);
 }
 
-/**
- * nprdma_states_map_add - give the addresses of the states to an importer
- * @map: mapping
- * @sg: entry of the importer's list; @map->nents of them are filled
- *
- * Return: the entry behind them.
+/*
+ * Give the addresses of the states to an importer, whose list has room for
+ * @map->nents of them. Returns the entry behind them.
  */
 struct scatterlist *nprdma_states_map_add(struct nprdma_states_map *map,
 					  struct scatterlist *sg)

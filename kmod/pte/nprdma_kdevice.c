@@ -55,13 +55,7 @@ static bool has_acpi_table(const char *signature)
 	return true;
 }
 
-/**
- * nprdma_device_support - check whether this machine can re-point windows
- * @why: reason if not
- *
- * Context: process, may sleep.
- * Return: false if no device can pass nprdma_device_check().
- */
+/* Whether this machine can re-point windows at all. May sleep. */
 bool nprdma_device_support(struct nprdma_reason *why)
 {
 	int err = 0;
@@ -99,16 +93,11 @@ static int is_rdma_device(struct device *dev, void *name)
 	return 0;
 }
 
-/**
- * nprdma_device_find - look up a device
- * @name: a PCI address like "0000:3b:00.0", or the name of an RDMA device
- *
- * An RDMA device is looked for among the children of PCI functions, and among
- * those of their subfunctions, so that this module does not need ib_core.
- *
- * Context: process, may sleep.
- * Return: the PCI function with a reference, for put_device();
- * ERR_PTR(-ENODEV) if there is no such device.
+/*
+ * Look up a device, by a PCI address or the name of an RDMA device. That is
+ * looked for among the children of PCI functions, and among those of their
+ * subfunctions, so that this module does not need ib_core. May sleep. Returns
+ * the PCI function with a reference, or ERR_PTR(-ENODEV).
  */
 struct device *nprdma_device_find(const char *name)
 {
@@ -197,16 +186,10 @@ static int check_caches(struct pci_dev *pdev,
 	return 0;
 }
 
-/**
- * nprdma_device_root - check a device, and find its I/O page table
- * @dev: the device
- * @domain: result: IOMMU domain of its DMA addresses; stays the same while a
- *	driver is bound
- * @root: result
- * @why: reason if it is refused
- *
- * Context: process, may sleep.
- * Return: 0; -ENODEV if it is not a PCI function; -EOPNOTSUPP; -ENOMEM.
+/*
+ * Check a device, and find its I/O page table and the IOMMU domain of its DMA
+ * addresses, which stays the same while a driver is bound. May sleep. Returns
+ * 0; -ENODEV if it is not a PCI function; -EOPNOTSUPP; -ENOMEM.
  */
 int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 		       struct nprdma_pte_root *root, struct nprdma_reason *why)
@@ -230,12 +213,7 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 	return check_caches(to_pci_dev(dev), root, why);
 }
 
-/**
- * nprdma_device_iova_bytes - size of a device's I/O address space
- * @dev: the device, with an IOMMU domain of the DMA API
- *
- * Return: bytes, at most 2^63.
- */
+/* Size of a device's I/O address space, at most 2^63 */
 u64 nprdma_device_iova_bytes(struct device *dev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
@@ -361,18 +339,12 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
 	return ret;
 }
 
-/**
- * nprdma_device_check - check whether a device can have windows
- * @dev: the device
- * @info: result, as far as it was found out; else unchanged
- * @why: description of the device, or the reason for which it is refused
- *
+/*
+ * Check whether a device can have windows, and describe it, or say why not.
  * Until it has passed once, makes a small window of either kind, with all the
- * checks of a real one.
- *
- * Context: process, may sleep; takes the device's lock.
- * Return: 0; -ENODEV if it has no driver, so that its next driver may change
- * the domain; -EOPNOTSUPP; -ENOMEM; -EINTR if a signal came first.
+ * checks of a real one. May sleep; takes the device's lock. Returns 0; -ENODEV
+ * if it has no driver, so that its next driver may change the domain;
+ * -EOPNOTSUPP; -ENOMEM; -EINTR if a signal came first.
  */
 int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
 			struct nprdma_reason *why)
@@ -389,15 +361,9 @@ int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
 	return ret;
 }
 
-/**
- * nprdma_device_log - write the result of a check to the kernel's log
- * @dev: the device, a PCI function
- * @err: what nprdma_device_check() returned
- * @why: what it wrote
- *
- * Once for each device and result, because every process of a job checks it.
- *
- * Context: process, may sleep.
+/*
+ * Write the result of nprdma_device_check() to the kernel's log, once for each
+ * device and result, because every process of a job checks it
  */
 void nprdma_device_log(struct device *dev, int err,
 		       const struct nprdma_reason *why)

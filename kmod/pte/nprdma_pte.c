@@ -94,18 +94,11 @@ static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
 	return 0;
 }
 
-/**
- * nprdma_pte_root - find the I/O page table of a device
- * @pdev: the device; a driver is bound, or about to be
- * @domain: the one that the DMA API uses for it
- * @root: result
- * @why: reason if it is not found or not fit
- *
- * The VT-d unit is examined in any case: it translates, and its capabilities
- * are available only there.
- *
- * Context: process, may sleep.
- * Return: 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
+/*
+ * Find the I/O page table of a device in the domain that the DMA API uses for
+ * it. A driver is bound, or about to be. The VT-d unit is examined in any case:
+ * it translates, and its capabilities are available only there. May sleep.
+ * Returns 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
  */
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 		    struct nprdma_pte_root *root, struct nprdma_reason *why)
@@ -132,22 +125,12 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 	return 0;
 }
 
-/**
- * nprdma_pte_find - look up the leafs of a mapped range
- * @domain: what they belong to
- * @root: of the domain's page table
- * @iova: first address, page-aligned
- * @npages: number of pages, all mapped by the caller and by 4 KiB entries
- * @writable: whether the caller asked for a mapping that can be written
- * @why: reason if it fails
- *
- * The permissions of every leaf are checked. The caller, which knows the mapped
+/*
+ * Look up the leafs of a range that the caller has mapped by 4 KiB entries. The
+ * permissions of every leaf are checked. The caller, which knows the mapped
  * pages, checks the addresses by nprdma_pte_holds(), and the tables by
- * nprdma_pte_agrees().
- *
- * Context: process, may sleep.
- * Return: the run, to be released; ERR_PTR(-EOPNOTSUPP) if a check failed;
- * ERR_PTR(-ENOMEM).
+ * nprdma_pte_agrees(). May sleep. Returns ERR_PTR(-EOPNOTSUPP) if a check
+ * failed, or ERR_PTR(-ENOMEM).
  */
 struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 				       const struct nprdma_pte_root *root,
@@ -197,28 +180,14 @@ err:
 	return ERR_PTR(ret);
 }
 
-/**
- * nprdma_pte_holds - check the address of a leaf
- * @run: leafs
- * @index: of the page
- * @phys: address that its leaf is to have
- *
- * Return: true if the leaf says @phys.
- */
+/* Whether a leaf says @phys */
 bool nprdma_pte_holds(const struct nprdma_pte_run *run, unsigned long index,
 		      phys_addr_t phys)
 {
 	return (READ_ONCE(*leaf_of(run, index)) & PTE_ADDR) == phys;
 }
 
-/**
- * nprdma_pte_agrees - check the address of a leaf, and ask the IOMMU driver
- * @run: leafs
- * @index: of the page
- * @phys: address that its leaf is to have
- *
- * Return: true if both the leaf and iommu_iova_to_phys() say @phys.
- */
+/* Whether both a leaf and iommu_iova_to_phys() say @phys */
 bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 		       phys_addr_t phys)
 {
@@ -228,13 +197,9 @@ bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 	       iommu_iova_to_phys(run->domain, iova) == phys;
 }
 
-/**
- * nprdma_pte_next_table - find where the next table of leafs begins
- * @run: leafs
- * @index: of a page
- *
- * Return: index of the first page whose leaf is in another table than that of
- * @index; it may be beyond the end of the run.
+/*
+ * Index of the first page whose leaf is in another table than that of @index;
+ * it may be beyond the end of the run
  */
 unsigned long nprdma_pte_next_table(const struct nprdma_pte_run *run,
 				    unsigned long index)
@@ -244,16 +209,9 @@ unsigned long nprdma_pte_next_table(const struct nprdma_pte_run *run,
 	return round_down(first + index, PTE_PER_TABLE) + PTE_PER_TABLE - first;
 }
 
-/**
- * nprdma_pte_point - make a leaf point at another page
- * @run: leafs
- * @index: of the page
- * @phys: address that the leaf gets, page-aligned
- *
- * The device may use either page until the leaf is flushed. The caller
- * serialises calls for the same leaf.
- *
- * Context: any, does not sleep.
+/*
+ * Make a leaf point at another page. The device may use either page until the
+ * leaf is flushed. The caller serialises calls for the same leaf.
  */
 void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 		      phys_addr_t phys)
@@ -317,11 +275,9 @@ void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		flush_block(run, at, block);
 }
 
-/**
- * nprdma_pte_release - free a run
- * @run: leafs, with the addresses that they had when they were found; or NULL
- *
- * Context: process, may sleep.
+/*
+ * Free a run, whose leafs have the addresses that they had when they were
+ * found; NULL is allowed
  */
 void nprdma_pte_release(struct nprdma_pte_run *run)
 {

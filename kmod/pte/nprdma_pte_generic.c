@@ -19,15 +19,11 @@
 /* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
 MODULE_INFO(import_ns, "GENERIC_PT_IOMMU");
 
-/**
- * nprdma_pte_generic_root - get the root of a domain's table from the kernel
- * @domain: a DMA API domain of the VT-d driver, as only VT-d units have one of
- *	these two formats and the caller has found such a unit
- * @root: result
- *
- * Context: any.
- * Return: 0; -ENOENT if this kernel or this domain has no generic page table;
- * -EOPNOTSUPP if it has another format.
+/*
+ * Get the root of a domain's table from the kernel, in a domain of the VT-d
+ * driver, as only VT-d units have one of these two formats and the caller has
+ * found such a unit. Returns 0; -ENOENT if this kernel or this domain has no
+ * generic page table; -EOPNOTSUPP if it has another format.
  */
 int nprdma_pte_generic_root(struct iommu_domain *domain,
 			    struct nprdma_pte_root *root)

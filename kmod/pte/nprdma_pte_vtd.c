@@ -328,14 +328,9 @@ static unsigned int vtd_max_order(const struct vtd_unit *unit, bool first_stage)
 	return min_t(unsigned int, FIELD_GET(VTD_CAP_MAMV, unit->cap), most);
 }
 
-/**
- * nprdma_pte_vtd_root - find the page table of a function by the VT-d unit
- * @pdev: the function, without aliases; see nprdma_device_check()
- * @root: result
- * @why: reason if there is none, or the unit cannot be used
- *
- * Context: process, may sleep.
- * Return: 0; -EOPNOTSUPP; -ENOMEM.
+/*
+ * Find the page table of a function, which has no aliases, by the VT-d unit.
+ * May sleep. Returns 0; -EOPNOTSUPP; -ENOMEM.
  */
 int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 			struct nprdma_reason *why)

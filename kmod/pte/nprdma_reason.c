@@ -5,13 +5,9 @@
 
 #include <linux/kernel.h>
 
-/**
- * nprdma_reason_set - write a reason
- * @why: where to write it; NULL: it is discarded
- * @err: what to return, a negative errno or 0
- * @fmt: the reason, one line without a newline
- *
- * Return: @err, so that a check can end with this call.
+/*
+ * Write a reason, one line without a newline, and return @err, so that a check
+ * can end with this call. Without @why it is discarded.
  */
 int nprdma_reason_set(struct nprdma_reason *why, int err, const char *fmt, ...)
 {

@@ -40,13 +40,10 @@
 #define MAP_ATTRS	DMA_ATTR_SKIP_CPU_SYNC
 #endif
 
-/**
- * nprdma_rest_alloc - make pages for windows to rest on
- * @pattern: 64-bit value that they are filled with
- *
- * Context: process, may sleep.
- * Return: the first page of an area of &NPRDMA_REST_PAGES, to be given to
- * nprdma_rest_free() when no window points at it any more; or NULL.
+/*
+ * Make an area of NPRDMA_REST_PAGES for windows to rest on, filled with this
+ * value, for nprdma_rest_free() when no window points at it any more. Returns
+ * its first page or NULL.
  */
 struct page *nprdma_rest_alloc(u64 pattern)
 {
@@ -58,10 +55,7 @@ struct page *nprdma_rest_alloc(u64 pattern)
 	return rest;
 }
 
-/**
- * nprdma_rest_free - free a rest area
- * @rest: what nprdma_rest_alloc() returned, or NULL
- */
+/* NULL is allowed */
 void nprdma_rest_free(struct page *rest)
 {
 	if (rest)
@@ -172,20 +166,11 @@ static unsigned long total_length(struct sg_table *sgt)
 	return length;
 }
 
-/**
- * nprdma_map_pages - dma_map_sgtable(), with some patience
- * @dev: the device
- * @sgt: pages; its DMA addresses are the result
- * @dir: as for dma_map_sgtable()
- * @attrs: likewise
- * @why: reason if it fails, may be NULL
- *
- * In lazy mode, the kernel does not reuse addresses that were unmapped before
- * it flushes the IOTLB, after 10 ms. A device with few address bits, or with
- * large windows, may run out of addresses until then.
- *
- * Context: process, may sleep.
- * Return: 0; an error of dma_map_sgtable(), -ENOMEM after 0.1 s.
+/*
+ * dma_map_sgtable(), with some patience. In lazy mode, the kernel does not
+ * reuse addresses that were unmapped before it flushes the IOTLB, after 10 ms.
+ * A device with few address bits, or with large windows, may run out of
+ * addresses until then. Returns -ENOMEM after 0.1 s.
  */
 int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 		     enum dma_data_direction dir, unsigned long attrs,
@@ -270,21 +255,14 @@ static void unmap_piece(struct nprdma_window *win, unsigned int c)
 	sg_free_table(&piece->sgt);
 }
 
-/**
- * nprdma_window_create - map a window, and check that it can be pointed
- * @dev: a PCI function, whose driver is bound and stays so
- * @rest: rest area, see nprdma_rest_alloc(); it outlives the window
- * @npages: length of the window, at least 1
- * @writable: W window, else the IOMMU lets the device only read it
- * @why: reason if it fails, may be NULL
- *
- * All pages rest. Every leaf is checked. One of each table is moved to another
- * page of the rest area and back, and iommu_iova_to_phys() has to follow.
- *
- * Context: process, may sleep.
- * Return: the window, to be destroyed before @dev loses its driver;
- * ERR_PTR(-EOPNOTSUPP) if the device is not fit; ERR_PTR(-ENOMEM);
- * ERR_PTR(-EINTR) if the process was killed; an error of dma_map_sgtable().
+/*
+ * Map a window that only rests, and check that it can be pointed: every leaf is
+ * checked, one of each table is moved to another page of the rest area and
+ * back, and iommu_iova_to_phys() has to follow. The rest area outlives the
+ * window, and the window ends before the device loses its driver. If it is not
+ * writable, the IOMMU lets the device only read it. May sleep. Returns an
+ * ERR_PTR(): -EOPNOTSUPP if the device is not fit; -ENOMEM; -EINTR if the
+ * process was killed; an error of dma_map_sgtable().
  */
 struct nprdma_window *nprdma_window_create(struct device *dev,
 					   struct page *rest,
@@ -335,14 +313,10 @@ err_free:
 	return ERR_PTR(ret);
 }
 
-/**
- * nprdma_window_destroy - unmap a window
- * @win: the window; in no list, and not used by the device any more; NULL is
- *	allowed
- *
- * When it returns, the device cannot access the rest area any more.
- *
- * Context: process, may sleep.
+/*
+ * Unmap a window that is in no list and that the device does not use any more;
+ * NULL is allowed. When it returns, the device cannot access the rest area any
+ * more. May sleep.
  */
 void nprdma_window_destroy(struct nprdma_window *win)
 {
@@ -370,17 +344,10 @@ void nprdma_window_destroy(struct nprdma_window *win)
 	kvfree(win);
 }
 
-/**
- * nprdma_window_point - point pages of a window
- * @win: the window
- * @first: index of the first page
- * @n: number of pages
- * @pfns: page frame for each of the pages, or NULL to let them rest
- *
- * Takes effect with nprdma_window_flush(); until then the device may use the
- * old or the new page.
- *
- * Context: any, under the lock that protects the window; does not sleep.
+/*
+ * Point pages of a window, or let them rest if @pfns is NULL, under the lock
+ * that protects it. Until nprdma_window_flush() the device may use the old or
+ * the new page.
  */
 void nprdma_window_point(struct nprdma_window *win, unsigned long first,
 			 unsigned long n, const unsigned long *pfns)
@@ -393,16 +360,10 @@ void nprdma_window_point(struct nprdma_window *win, unsigned long first,
 					rest_phys(win, first + i));
 }
 
-/**
- * nprdma_window_flush - make re-pointing effective, and drain
- * @win: the window
- * @first: index of the first page
- * @n: number of pages
- *
+/*
  * When this returns, no access of the device to a page from which these were
- * pointed away is in progress, and none will begin.
- *
- * Context: any, spins until the IOMMU answers; does not sleep.
+ * pointed away is in progress, and none will begin. Spins until the IOMMU
+ * answers; does not sleep.
  */
 void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 			 unsigned long n)
@@ -415,14 +376,10 @@ void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 	}
 }
 
-/**
- * nprdma_window_memory - kernel memory that a window takes
- * @npages: its length
- *
- * For accounting: I/O page tables, scatterlists, and pointers to leaf tables. A
- * window may begin and end in the middle of tables of each level.
- *
- * Return: bytes.
+/*
+ * Kernel memory that a window takes, for accounting: I/O page tables,
+ * scatterlists, and pointers to leaf tables. A window may begin and end in the
+ * middle of tables of each level.
  */
 size_t nprdma_window_memory(unsigned long npages)
 {
