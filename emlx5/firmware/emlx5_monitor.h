@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /* What hardware does not have: the model's counters as registers in BAR 0, so
- * that tests in the guest can read them. Drivers do not touch this page. All are
- * 8 bytes, little-endian, at multiples of 8. */
+ * that tests in the guest can read them. Drivers do not touch this page. All
+ * are 8 bytes, little-endian, at multiples of 8. */
 
 #ifndef EMLX5_MONITOR_H
 #define EMLX5_MONITOR_H

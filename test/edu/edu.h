@@ -46,7 +46,7 @@ int attach_edu(int ctx, int edu, struct nprdma_ioc_attach_device *arg);
 /* @return The dma-buf's descriptor. */
 int export(kmod_region_t *region);
 
-/* @return 0 or the errno value; *@a size, if not NULL, is that of the dma-buf. */
+/* @return 0 or the errno value; *@a size, if not NULL, is the dma-buf's. */
 int import(int edu, int dmabuf, uint64_t *size);
 
 void edu_release(int edu);

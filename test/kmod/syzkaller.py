@@ -21,9 +21,10 @@ def main():
     flags = " ".join(re.findall(r"^nprdma_\w+_flags = (.*)$", text, re.M))
     wanted = {
         "calls": {(call, call.lower()) for call in calls},
-        "flags": set(re.findall(r"#define (NPRDMA_IOC_\w+)\s+\(1u << ", header)),
+        "flags": set(re.findall(r"#define (NPRDMA_IOC_\w+)\s+\(1u <<", header)),
         "structures": {
-            name: members(body, r"^\s+\w+\s+(\w+)(?:\[\w+\])?;(?:\s*/\*(.*?)\*/)?")
+            name: members(body, r"^\s+\w+\s+(\w+)(?:\[\w+\])?;"
+                                r"(?:\s*/\*(.*?)\*/)?")
             for name, body in re.findall(
                 r"struct (nprdma_ioc_\w+) \{(.*?)\n\};", header, re.S)}}
     found = {
