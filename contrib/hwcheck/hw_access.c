@@ -6,7 +6,7 @@ void hw_access_open(hw_access_t *a, const char *from, const char *to,
                     hw_kind_t kind, size_t length)
 {
     pair_open(&a->pair, from, to);
-    pair_connect(&a->pair, PAIR_TIMEOUT);
+    pair_connect(&a->pair);
     if (kind == HW_WINDOWS) {
         (void)hw_attach(&a->region, to);
     }

@@ -37,8 +37,7 @@ enum event_t {
     SWAP_AND_MERGE, /* KSM */
     MIGRATE,        /* Compaction */
     COLLAPSE,       /* To a huge page, which swap splits again */
-    FORK,
-    KHUGEPAGED      /* COLLAPSE by the kernel's own thread */
+    FORK
 };
 
 constexpr size_t page   = 4096;
@@ -56,35 +55,6 @@ bool write_file(const char *path, const char *value)
         good = (fclose(file) == 0) && good;
     }
     return good;
-}
-
-const std::string huge_pages = "/sys/kernel/mm/transparent_hugepage/";
-const std::string khugepaged = huge_pages + "khugepaged/";
-
-/* Makes khugepaged look all the time, and take also what is in swap */
-void hurry_khugepaged()
-{
-    for (auto file : {"scan_sleep_millisecs", "alloc_sleep_millisecs"}) {
-        ASSERT_TRUE(write_file((khugepaged + file).c_str(), "1"));
-    }
-    for (auto file : {"max_ptes_none", "max_ptes_swap"}) {
-        ASSERT_TRUE(write_file((khugepaged + file).c_str(), "511"));
-    }
-    ASSERT_TRUE(write_file((khugepaged + "pages_to_scan").c_str(), "4096"));
-    ASSERT_TRUE(write_file((huge_pages + "enabled").c_str(), "madvise"));
-}
-
-/* Huge pages that khugepaged has made; MADV_COLLAPSE does not count */
-uint64_t huge_pages_made()
-{
-    FILE *file          = fopen((khugepaged + "pages_collapsed").c_str(), "r");
-    unsigned long count = 0;
-
-    if (file != nullptr) {
-        EXPECT_EQ(1, fscanf(file, "%lu", &count));
-        fclose(file);
-    }
-    return count;
 }
 
 /* Memory aligned to 2 MiB */
@@ -214,22 +184,14 @@ protected:
     /* Settings of the kernel for the event */
     void set_up_event(const area &here, const area &there)
     {
-        int advice;
-
-        if (GetParam() == SWAP_AND_MERGE) {
-            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
-            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5"));
-            ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/run", "1"));
-            advice = MADV_MERGEABLE;
-        } else if (GetParam() == KHUGEPAGED) {
-            ASSERT_NO_FATAL_FAILURE(hurry_khugepaged());
-            advice = MADV_HUGEPAGE;
-        } else {
+        if (GetParam() != SWAP_AND_MERGE) {
             return;
         }
-
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/pages_to_scan", "4000"));
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/sleep_millisecs", "5"));
+        ASSERT_TRUE(write_file("/sys/kernel/mm/ksm/run", "1"));
         for (auto ptr : {here.ptr(), there.ptr()}) {
-            ASSERT_EQ(0, madvise(ptr, length, advice));
+            ASSERT_EQ(0, madvise(ptr, length, MADV_MERGEABLE));
         }
     }
 
@@ -246,7 +208,6 @@ TEST_P(test_kernel, all_data_is_right)
     uint64_t ops = 0, redone = 0, taken = 0;
 
     ASSERT_NO_FATAL_FAILURE(set_up_event(here, there));
-    uint64_t made = huge_pages_made();
     std::thread thread([&]() {
         std::mt19937 random(7);
         while (!stop) {
@@ -257,8 +218,7 @@ TEST_P(test_kernel, all_data_is_right)
     /* The time limit of the rig, which counts from the guest's boot */
     const char *patience = getenv("GUEST_PATIENCE");
     double end           = (patience != nullptr) ? atof(patience) : now() + 120;
-    while ((ops < 60) || (redone < 10) || (taken == 0) ||
-           ((GetParam() == KHUGEPAGED) && (huge_pages_made() < made + 5))) {
+    while ((ops < 60) || (redone < 10) || (taken == 0)) {
         run(local, remote, rkey, ++ops);
         if (HasFailure()) {
             break;
@@ -269,8 +229,7 @@ TEST_P(test_kernel, all_data_is_right)
         if (now() > end) {
             ADD_FAILURE() << "after " << ops << " operations only " << redone
                           << " met absent pages, and " << taken
-                          << " pages were taken, and khugepaged made "
-                          << huge_pages_made() - made << counted(*m_a)
+                          << " pages were taken" << counted(*m_a)
                           << counted(*m_b);
             break;
         }
@@ -282,20 +241,19 @@ TEST_P(test_kernel, all_data_is_right)
     uint64_t events = m_a->counter("kernel_events") +
                       m_b->counter("kernel_events");
     EXPECT_GT(events, 0u);
-    printf("%lu operations, %lu events took %lu pages, %lu times again, "
-           "khugepaged made %lu\n",
+    printf("%lu operations, %lu events took %lu pages, %lu times again\n",
            (unsigned long)ops, (unsigned long)events, (unsigned long)taken,
-           (unsigned long)redone, (unsigned long)(huge_pages_made() - made));
+           (unsigned long)redone);
 }
 
 static std::string name_of(const ::testing::TestParamInfo<event_t> &info)
 {
     static const char *names[] = {"swap", "swap_and_merge", "migrate",
-                                  "collapse", "fork", "khugepaged"};
+                                  "collapse", "fork"};
     return names[info.param];
 }
 
 INSTANTIATE_TEST_SUITE_P(kernel, test_kernel,
                          ::testing::Values(SWAP, SWAP_AND_MERGE, MIGRATE,
-                                           COLLAPSE, FORK, KHUGEPAGED),
+                                           COLLAPSE, FORK),
                          name_of);

@@ -563,6 +563,11 @@ KMOD_CASE(abi, populate_resident)
         count += resident[i] & 1;
     }
     CHECK_EQ(count, 16);
+
+    /* Populating for reading gives an untouched page the page of zeros */
+    kmod_populate_all(&region, 16, 8, 0);
+    CHECK_EQ(kmod_populate(&region, 16, 8, RESIDENT | WRITE, &arg), 0);
+    CHECK_EQ(arg.populated, 0);
 }
 
 /* Pages from the first one on */

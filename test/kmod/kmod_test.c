@@ -440,6 +440,16 @@ int kmod_wait(pid_t pid)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
 }
 
+int kmod_get_fd(pid_t pid, int fd)
+{
+    int pidfd = syscall(SYS_pidfd_open, pid, 0);
+    int copy  = syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+
+    CHECK(copy >= 0, "%m");
+    close(pidfd);
+    return copy;
+}
+
 uint64_t kmod_time_ms(void)
 {
     struct timespec now;

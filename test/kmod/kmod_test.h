@@ -241,6 +241,9 @@ pid_t kmod_fork(void (*run)(void *arg), void *arg);
 /** Wait for a child. @return Its exit status, or 1000 + its signal. */
 int kmod_wait(pid_t pid);
 
+/** A copy of another process's descriptor. */
+int kmod_get_fd(pid_t pid, int fd);
+
 /** Milliseconds of a clock. */
 uint64_t kmod_time_ms(void);
 

@@ -48,7 +48,7 @@ static void child_fork(child_t *child, void (*run)(void *child))
 {
     struct nprdma_ioc_states_info info = {.size = sizeof(info)};
     kmod_region_t *region              = &child->region;
-    int states_fd, pidfd, fd;
+    int states_fd, fd;
     void *states;
 
     CHECK((pipe(child->out) == 0) && (pipe(child->in) == 0), "%m");
@@ -58,14 +58,11 @@ static void child_fork(child_t *child, void (*run)(void *child))
     CHECK_EQ(read(child->out[0], &states_fd, sizeof(int)), sizeof(int));
     close(child->out[0]);
 
-    pidfd = syscall(SYS_pidfd_open, child->pid, 0);
-    fd    = syscall(SYS_pidfd_getfd, pidfd, states_fd, 0);
-    CHECK(fd >= 0, "%m");
+    fd = kmod_get_fd(child->pid, states_fd);
     CHECK_CALL(fd, NPRDMA_IOC_STATES_INFO, &info, 0);
     states = mmap(NULL, info.states_size, PROT_READ, MAP_SHARED, fd, 0);
     CHECK(states != MAP_FAILED, "%m");
     close(fd);
-    close(pidfd);
     region->header      = states;
     region->num_pages   = info.length / PAGE;
     region->words       = (void*)((uint8_t*)states + info.states_offset);
@@ -96,20 +93,6 @@ static void child_end(child_t *child, int expected)
         CHECK(kmod_time_ms() < end);
     }
     munmap(child->region.header, child->region.states_size);
-}
-
-static void do_nothing(kmod_region_t *region)
-{
-    (void)region;
-}
-
-KMOD_CASE(lifetime, exit)
-{
-    child_t child;
-
-    child_start(&child, do_nothing);
-    close(child.in[1]);
-    child_end(&child, 0);
 }
 
 /* Runs until the process ends, in several threads */

@@ -252,49 +252,6 @@ KMOD_CASE(notifier, hugetlb)
     kmod_write_number(NR_HUGEPAGES, 0);
 }
 
-/* Frame number of a page of a process */
-static uint64_t frame_of(pid_t pid, const void *page)
-{
-    char path[64];
-    uint64_t entry;
-    int fd;
-
-    snprintf(path, sizeof(path), "/proc/%d/pagemap", (int)pid);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    CHECK(fd >= 0, "%s: %m", path);
-    CHECK_EQ(pread(fd, &entry, sizeof(entry),
-                   (uintptr_t)page / PAGE * sizeof(entry)), sizeof(entry));
-    close(fd);
-    CHECK(entry >> 63, "%#llx", (unsigned long long)entry);
-    return entry & (((uint64_t)1 << 55) - 1);
-}
-
-/* Populating for reading gives a process no page of its own: pages shared by
- * fork stay shared, and untouched pages are the page of zeros */
-KMOD_CASE(notifier, copy_on_write)
-{
-    uint8_t *zeros = kmod_map(PAGE);
-    kmod_region_t region;
-    int pipes[2];
-    pid_t pid;
-
-    kmod_region(&region, 2);
-    region.memory[0] = 1;
-    CHECK_EQ(*(volatile uint8_t*)zeros, 0);
-    CHECK_OK(pipe(pipes));
-    pid = kmod_fork(wait_for_end, pipes);
-    kmod_populate_all(&region, 0, 2, 0);
-    CHECK_EQ(frame_of(getpid(), region.memory), frame_of(pid, region.memory));
-    CHECK_EQ(frame_of(getpid(), region.memory + PAGE),
-             frame_of(getpid(), zeros));
-    kmod_populate_all(&region, 0, 2, WRITE);
-    CHECK(frame_of(getpid(), region.memory) != frame_of(pid, region.memory));
-    CHECK(frame_of(getpid(), region.memory + PAGE) !=
-          frame_of(getpid(), zeros));
-    close(pipes[1]);
-    CHECK_EQ(kmod_wait(pid), 0);
-}
-
 /* --- userfaultfd --------------------------------------------------------- */
 
 #define WORD 0x1234567812345678ull

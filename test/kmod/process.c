@@ -16,47 +16,6 @@
 #define INHERITED "KMOD_INHERITED"
 
 
-static void send_fd(int socket, int fd)
-{
-    union {
-        struct cmsghdr head;
-        char           buffer[CMSG_SPACE(sizeof(int))];
-    } control            = {.buffer = {0}};
-    char byte            = 0;
-    struct iovec iov     = {&byte, 1};
-    struct msghdr msg    = {.msg_iov        = &iov,
-                            .msg_iovlen     = 1,
-                            .msg_control    = &control,
-                            .msg_controllen = sizeof(control)};
-    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&msg);
-
-    cmsg->cmsg_level = SOL_SOCKET;
-    cmsg->cmsg_type  = SCM_RIGHTS;
-    cmsg->cmsg_len   = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(cmsg), &fd, sizeof(fd));
-    CHECK_EQ(sendmsg(socket, &msg, 0), 1);
-}
-
-static int receive_fd(int socket)
-{
-    union {
-        struct cmsghdr head;
-        char           buffer[CMSG_SPACE(sizeof(int))];
-    } control;
-    char byte;
-    struct iovec iov  = {&byte, 1};
-    struct msghdr msg = {.msg_iov        = &iov,
-                         .msg_iovlen     = 1,
-                         .msg_control    = &control,
-                         .msg_controllen = sizeof(control)};
-    int fd;
-
-    CHECK_EQ(recvmsg(socket, &msg, 0), 1);
-    CHECK(CMSG_FIRSTHDR(&msg) != NULL);
-    memcpy(&fd, CMSG_DATA(CMSG_FIRSTHDR(&msg)), sizeof(fd));
-    return fd;
-}
-
 /* Every call on a context of another process */
 static void check_refused(int ctx, uint32_t region)
 {
@@ -140,21 +99,24 @@ KMOD_CASE(process, vfork_shares)
     CHECK_EQ(error, 0);
 }
 
-static int pair[2];
+typedef struct passed {
+    kmod_region_t region;
+    int           pair[2];
+} passed_t;
 
 /* A context that is passed on is useless; passed states can be mapped */
-static void be_passed(void *unused)
+static void be_passed(void *arg)
 {
+    passed_t *passed                   = arg;
     struct nprdma_ioc_states_info info = {.size = sizeof(info)};
     struct nprdma_states_header *header;
     const volatile uint32_t *words;
-    int ctx, states;
-    char byte = 0;
+    int fds[2], ctx, states;
 
-    (void)unused;
-    close(pair[1]);
-    ctx    = receive_fd(pair[0]);
-    states = receive_fd(pair[0]);
+    close(passed->pair[1]);
+    CHECK_EQ(read(passed->pair[0], fds, sizeof(fds)), sizeof(fds));
+    ctx    = kmod_get_fd(getppid(), fds[0]);
+    states = kmod_get_fd(getppid(), fds[1]);
     check_refused(ctx, 1);
     close(ctx);
     CHECK_CALL(states, NPRDMA_IOC_STATES_INFO, &info, 0);
@@ -171,9 +133,9 @@ static void be_passed(void *unused)
     CHECK_EQ(header->signature, info.signature);
     CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_BITS);
     CHECK_EQ(words[NUM_PAGES - 1], 0);
-    CHECK_EQ(write(pair[0], &byte, 1), 1);
+    CHECK_EQ(write(passed->pair[0], fds, 1), 1);
     /* The owner ends it: all pages are absent, and the mapping stays */
-    CHECK_EQ(read(pair[0], &byte, 1), 0);
+    CHECK_EQ(read(passed->pair[0], fds, 1), 0);
     CHECK_EQ(words[0] & NPRDMA_PAGE_BITS, 0);
     CHECK_EQ(header->dead, 1);
 }
@@ -181,23 +143,24 @@ static void be_passed(void *unused)
 KMOD_CASE(process, passed_on)
 {
     struct nprdma_ioc_states_info info = {.size = sizeof(info)};
-    kmod_region_t region;
-    char byte;
+    passed_t passed;
+    int fds[2];
     pid_t pid;
 
-    CHECK_OK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair));
-    pid = kmod_fork(be_passed, NULL);
-    close(pair[0]);
-    kmod_region(&region, NUM_PAGES);
-    kmod_populate_all(&region, 0, 1, WRITE);
-    CHECK_CALL(region.states_fd, NPRDMA_IOC_STATES_INFO, &info, 0);
+    CHECK_OK(socketpair(AF_UNIX, SOCK_STREAM, 0, passed.pair));
+    pid = kmod_fork(be_passed, &passed);
+    close(passed.pair[0]);
+    kmod_region(&passed.region, NUM_PAGES);
+    kmod_populate_all(&passed.region, 0, 1, WRITE);
+    fds[0] = passed.region.ctx;
+    fds[1] = passed.region.states_fd;
+    CHECK_CALL(fds[1], NPRDMA_IOC_STATES_INFO, &info, 0);
     CHECK_EQ(info.owner, 1);
-    send_fd(pair[1], region.ctx);
-    send_fd(pair[1], region.states_fd);
-    CHECK_EQ(read(pair[1], &byte, 1), 1);
-    close(region.ctx);
-    CHECK_EQ(region.header->dead, 1);
-    close(pair[1]);
+    CHECK_EQ(write(passed.pair[1], fds, sizeof(fds)), sizeof(fds));
+    CHECK_EQ(read(passed.pair[1], fds, 1), 1);
+    close(passed.region.ctx);
+    CHECK_EQ(passed.region.header->dead, 1);
+    close(passed.pair[1]);
     CHECK_EQ(kmod_wait(pid), 0);
 }
 

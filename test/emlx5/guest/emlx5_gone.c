@@ -203,7 +203,7 @@ static void gone_again(gone_t *gone, char **argv)
     hw_access_t *a = &gone->access;
 
     pair_open(&a->pair, argv[1], argv[2]);
-    pair_connect(&a->pair, PAIR_TIMEOUT);
+    pair_connect(&a->pair);
     hw_region_import(&a->region, a->pair.b.pd);
     gone_check_own(gone);
     gone_put_until(gone, 1);

@@ -159,7 +159,7 @@ static void side_modify(side_t *side, struct ibv_qp_attr *attr, int mask)
     CHECK(status == 0, "state %d: %s", attr->qp_state, strerror(status));
 }
 
-static void side_connect(side_t *side, const side_t *peer, int timeout)
+static void side_connect(side_t *side, const side_t *peer)
 {
     struct ibv_qp_attr attr = {
         .qp_state = IBV_QPS_INIT, .port_num = side->port,
@@ -183,7 +183,7 @@ static void side_connect(side_t *side, const side_t *peer, int timeout)
                 IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                 IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
     attr = (struct ibv_qp_attr){
-        .qp_state = IBV_QPS_RTS, .timeout = timeout, .retry_cnt = 2,
+        .qp_state = IBV_QPS_RTS, .timeout = 14, .retry_cnt = 2,
         .rnr_retry = 7, .max_rd_atomic = 4
     };
     side_modify(side, &attr,
@@ -191,12 +191,12 @@ static void side_connect(side_t *side, const side_t *peer, int timeout)
                 IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 
-void pair_connect(pair_t *pair, int timeout)
+void pair_connect(pair_t *pair)
 {
     side_make_qp(&pair->a);
     side_make_qp(&pair->b);
-    side_connect(&pair->a, &pair->b, timeout);
-    side_connect(&pair->b, &pair->a, timeout);
+    side_connect(&pair->a, &pair->b);
+    side_connect(&pair->b, &pair->a);
 }
 
 /* --- waiting ---------------------------------------------------------------*/

@@ -49,11 +49,8 @@ typedef struct {
  * that of a device, whose first port is taken, or DEVICE/PORT. */
 void pair_open(pair_t *pair, const char *name_a, const char *name_b);
 
-enum { PAIR_TIMEOUT = 14 };
-
-/** Makes the QPs, instead of those that there are, and connects them. They wait
- * for an answer for 4.096 us << timeout, PAIR_TIMEOUT in most tests. */
-void pair_connect(pair_t *pair, int timeout);
+/** Makes the QPs, instead of those that there are, and connects them. */
+void pair_connect(pair_t *pair);
 
 void pair_close(pair_t *pair);
 

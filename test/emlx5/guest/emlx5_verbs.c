@@ -5,16 +5,10 @@
 
 #include "emlx5_pair.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <linux/udmabuf.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 static uint64_t remote(const side_t *side, size_t offset)
 {
@@ -39,7 +33,7 @@ static void test_write_read(pair_t *pair)
     request_t request;
     unsigned i;
 
-    pair_connect(pair, PAIR_TIMEOUT);
+    pair_connect(pair);
     for (i = 0; i < SIZES; ++i) {
         fill(pair->a.memory, sizes[i], i);
         request = to_b(pair, IBV_WR_RDMA_WRITE, sizes[i]);
@@ -62,7 +56,7 @@ static void test_send(pair_t *pair)
     struct ibv_wc wc;
     unsigned i;
 
-    pair_connect(pair, PAIR_TIMEOUT);
+    pair_connect(pair);
     for (i = 0; i < SIZES; ++i) {
         CHECK(side_post_recv(&pair->b, 0, PAIR_MEMORY) == 0, "receive");
         fill(pair->a.memory, sizes[i], i);
@@ -84,7 +78,7 @@ static void test_atomics(pair_t *pair)
     volatile uint64_t *result = (uint64_t*)pair->a.memory;
     request_t request = to_b(pair, IBV_WR_ATOMIC_FETCH_AND_ADD, 8);
 
-    pair_connect(pair, PAIR_TIMEOUT);
+    pair_connect(pair);
     *target     = 40;
     request.add = 2;
     side_post(&pair->a, &request);
@@ -134,7 +128,7 @@ static void test_torn(pair_t *pair)
     time_t end             = time(NULL) + PAIR_SECONDS;
     pthread_t writer;
 
-    pair_connect(pair, PAIR_TIMEOUT);
+    pair_connect(pair);
     stop_writing = 0;
     CHECK(pthread_create(&writer, NULL, write_on, pair->b.memory) == 0,
           "no thread");
@@ -180,7 +174,7 @@ static void refused(pair_t *pair, const request_t *request)
 {
     request_t next = to_b(pair, IBV_WR_RDMA_WRITE, 8);
 
-    pair_connect(pair, PAIR_TIMEOUT);
+    pair_connect(pair);
     side_post(&pair->a, request);
     side_post(&pair->a, &next);
     expect(&pair->a, IBV_WC_REM_ACCESS_ERR);
@@ -207,106 +201,6 @@ static void test_access(pair_t *pair)
     refused(pair, &request);
 }
 
-static void side_error(side_t *side)
-{
-    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
-
-    CHECK(ibv_modify_qp(side->qp, &attr, IBV_QP_STATE) == 0, "to error");
-}
-
-/* A peer that does not answer */
-static void test_retry(pair_t *pair)
-{
-    request_t request = to_b(pair, IBV_WR_SEND, 64);
-
-    pair_connect(pair, 12);
-    side_error(&pair->b);
-    side_post(&pair->a, &request);
-    expect(&pair->a, IBV_WC_RETRY_EXC_ERR);
-}
-
-/* Also what is posted in the error state */
-static void test_flush(pair_t *pair)
-{
-    request_t request = to_b(pair, IBV_WR_SEND, 64);
-    int i;
-
-    pair_connect(pair, PAIR_TIMEOUT);
-    for (i = 0; i < 3; ++i) {
-        CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
-    }
-    side_error(&pair->b);
-    for (i = 0; i < 3; ++i) {
-        expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
-    }
-    CHECK(side_post_recv(&pair->b, 0, 64) == 0, "receive");
-    expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
-    side_post(&pair->b, &request);
-    expect(&pair->b, IBV_WC_WR_FLUSH_ERR);
-}
-
-/* --- memory of a dma-buf ---------------------------------------------------*/
-
-static int make_dmabuf(uint8_t **memory, size_t length)
-{
-    struct udmabuf_create create = {.flags = UDMABUF_FLAGS_CLOEXEC,
-                                    .size = length};
-    int device = open("/dev/udmabuf", O_RDWR);
-    int memfd  = memfd_create("emlx5", MFD_ALLOW_SEALING);
-    int fd;
-
-    CHECK((device >= 0) && (memfd >= 0), "%s", strerror(errno));
-    CHECK(ftruncate(memfd, length) == 0, "%s", strerror(errno));
-    CHECK(fcntl(memfd, F_ADD_SEALS, F_SEAL_SHRINK) == 0, "%s",
-          strerror(errno));
-    create.memfd = memfd;
-    *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED, memfd, 0);
-    CHECK(*memory != MAP_FAILED, "%s", strerror(errno));
-    fd = ioctl(device, UDMABUF_CREATE, &create);
-    CHECK(fd >= 0, "UDMABUF_CREATE: %s", strerror(errno));
-    close(memfd);
-    close(device);
-    return fd;
-}
-
-static void test_dmabuf(pair_t *pair)
-{
-    enum { LENGTH = 1 << 20, BEGIN = 0x10000 };
-    int rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                 IBV_ACCESS_REMOTE_READ;
-    request_t request;
-    struct ibv_mr *mr;
-    uint8_t *memory;
-    int fd;
-
-    if (access("/dev/udmabuf", R_OK) != 0) {
-        printf("  left out: this kernel has no udmabuf\n");
-        return;
-    }
-    fd = make_dmabuf(&memory, LENGTH);
-    mr = ibv_reg_dmabuf_mr(pair->b.pd, 0, LENGTH, BEGIN, fd, rights);
-    CHECK(mr != NULL, "ibv_reg_dmabuf_mr: %s", strerror(errno));
-    pair_connect(pair, PAIR_TIMEOUT);
-    request        = to_b(pair, IBV_WR_RDMA_WRITE, LENGTH);
-    request.remote = BEGIN;
-    request.rkey   = mr->rkey;
-    fill(pair->a.memory, LENGTH, 5);
-    side_post(&pair->a, &request);
-    side_wait_ok(&pair->a);
-    CHECK(is_filled(memory, LENGTH, 5), "written");
-    fill(memory, LENGTH, 6);
-    request.opcode = IBV_WR_RDMA_READ;
-    side_post(&pair->a, &request);
-    side_wait_ok(&pair->a);
-    CHECK(is_filled(pair->a.memory, LENGTH, 6), "read");
-    request.remote = BEGIN + LENGTH - 8;
-    request.length = 16;
-    refused(pair, &request);
-    CHECK(ibv_dereg_mr(mr) == 0, "deregistration");
-    munmap(memory, LENGTH);
-    close(fd);
-}
-
 /* --- all -------------------------------------------------------------------*/
 
 static const struct {
@@ -315,7 +209,6 @@ static const struct {
 } tests[] = {
     {"write_read", test_write_read}, {"send", test_send},
     {"atomics", test_atomics}, {"torn", test_torn}, {"access", test_access},
-    {"retry", test_retry}, {"flush", test_flush}, {"dmabuf", test_dmabuf},
 };
 
 static int is_wanted(const char *name, int argc, char **argv)

@@ -6,6 +6,8 @@
  * dma-bufs like RDMA drivers do.
  */
 
+#include <linux/auxiliary_bus.h>
+#include <linux/device.h>
 #include <linux/dma-buf.h>
 #include <linux/dma-mapping.h>
 #include <linux/dma-resv.h>
@@ -14,9 +16,9 @@
 #include <linux/miscdevice.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/slab.h>
 
 #include "nprdma_edu.h"
-#include "nprdma_edu_rdma.h"
 
 MODULE_INFO(import_ns, "DMA_BUF");
 
@@ -302,6 +304,87 @@ static struct miscdevice edu_misc = {
 	.mode	= 0600,
 };
 
+/*
+ * Stands for an RDMA device in sysfs, which nprdma.ko requires of a device: a
+ * child of the PCI function in class "infiniband". That of a subfunction is a
+ * child of an auxiliary device, as with mlx5_core. A class of this name can be
+ * made because ib_core is not loaded.
+ */
+static char *rdma = "function";
+module_param(rdma, charp, 0444);
+MODULE_PARM_DESC(rdma, "whose RDMA device edu_0 is: of the \"function\", of a \"subfunction\", or \"none\"");
+
+static struct class edu_class = {
+	.name = "infiniband",
+};
+
+static struct device *edu_rdma;
+static struct auxiliary_device *edu_sub;
+
+static void edu_release_sub(struct device *dev)
+{
+	kfree(to_auxiliary_dev(dev));
+}
+
+static int edu_add_sub(struct pci_dev *pdev)
+{
+	struct auxiliary_device *sub = kzalloc(sizeof(*sub), GFP_KERNEL);
+	int ret;
+
+	if (!sub)
+		return -ENOMEM;
+	sub->name = "sf";
+	sub->dev.parent = &pdev->dev;
+	sub->dev.release = edu_release_sub;
+	ret = auxiliary_device_init(sub);
+	if (ret) {
+		kfree(sub);
+		return ret;
+	}
+	ret = auxiliary_device_add(sub);
+	if (ret) {
+		auxiliary_device_uninit(sub);
+		return ret;
+	}
+	edu_sub = sub;
+	return 0;
+}
+
+static void edu_rdma_remove(void)
+{
+	if (edu_rdma)
+		device_unregister(edu_rdma);
+	edu_rdma = NULL;
+	if (edu_sub) {
+		auxiliary_device_delete(edu_sub);
+		auxiliary_device_uninit(edu_sub);
+	}
+	edu_sub = NULL;
+}
+
+static int edu_rdma_add(struct pci_dev *pdev)
+{
+	int ret;
+
+	if (!strcmp(rdma, "none"))
+		return 0;
+	if (!strcmp(rdma, "subfunction")) {
+		ret = edu_add_sub(pdev);
+		if (ret)
+			return ret;
+	}
+	edu_rdma = device_create(&edu_class,
+				 edu_sub ? &edu_sub->dev : &pdev->dev,
+				 MKDEV(0, 0), NULL, "edu_0");
+	if (IS_ERR(edu_rdma)) {
+		ret = PTR_ERR(edu_rdma);
+		edu_rdma = NULL;
+		edu_rdma_remove();
+		return ret;
+	}
+	return 0;
+}
+
 static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct edu *edu = &the_edu;
@@ -331,7 +414,7 @@ static int edu_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		ret = -ENOMEM;
 		goto unlock;
 	}
-	ret = nprdma_edu_rdma_add(pdev);
+	ret = edu_rdma_add(pdev);
 	if (ret)
 		goto unlock;
 	edu->regs = pcim_iomap_table(pdev)[0];
@@ -350,7 +433,7 @@ static void edu_remove(struct pci_dev *pdev)
 	list_for_each_entry(file, &the_edu.files, link)
 		edu_import_end(file);
 	the_edu.pdev = NULL;
-	nprdma_edu_rdma_remove();
+	edu_rdma_remove();
 	mutex_unlock(&the_edu.lock);
 	pci_clear_master(pdev);
 }
@@ -372,7 +455,7 @@ static int __init edu_init(void)
 {
 	int ret;
 
-	ret = nprdma_edu_rdma_init();
+	ret = class_register(&edu_class);
 	if (ret)
 		return ret;
 	ret = pci_register_driver(&edu_driver);
@@ -386,7 +469,7 @@ static int __init edu_init(void)
 err_driver:
 	pci_unregister_driver(&edu_driver);
 err_rdma:
-	nprdma_edu_rdma_exit();
+	class_unregister(&edu_class);
 	return ret;
 }
 module_init(edu_init);
@@ -395,7 +478,7 @@ static void __exit edu_exit(void)
 {
 	misc_deregister(&edu_misc);
 	pci_unregister_driver(&edu_driver);
-	nprdma_edu_rdma_exit();
+	class_unregister(&edu_class);
 }
 module_exit(edu_exit);
 
