@@ -16,28 +16,16 @@ typedef struct {
     uint32_t count; /* objects in it */
 } emlx5_table_t;
 
-/**
- * Makes a table.
- *
- * @param [in] first  Lowest number that is given to an object.
- * @param [in] end    One above the highest number.
- *
- * @return 0, or -1 if there is no memory.
- */
+/** Makes a table of the numbers from first on that are below end. @return 0, or
+ * -1 if there is no memory. */
 int emlx5_table_init(emlx5_table_t *table, uint32_t first, uint32_t end);
 
 /** Frees the table; its objects are the caller's. */
 void emlx5_table_cleanup(emlx5_table_t *table);
 
-/**
- * Gives a number to an object. Numbers are not used again at once, so that a
- * late user of an old number finds nothing.
- *
- * @param [in]  object  Not NULL.
- * @param [out] number  The number.
- *
- * @return 0, or -1 if all numbers are in use.
- */
+/** Gives a number to an object, which is not NULL. Numbers are not used again
+ * at once, so that a late user of an old number finds nothing. @return 0, or -1
+ * if all numbers are in use. */
 int emlx5_table_add(emlx5_table_t *table, void *object, uint32_t *number);
 
 /** @return The object with this number, NULL if there is none; any number. */

@@ -16,13 +16,8 @@ typedef struct {
 /** Sets what is there after power-on and after a reset. */
 void emlx5_config_init(emlx5_config_t *config);
 
-/**
- * Writes. Bits that are constant keep their value.
- *
- * @param [in] offset  offset + length is not beyond EMLX5_CONFIG_SIZE.
- *
- * @return 1 if the write asks for a function-level reset, else 0.
- */
+/** Writes, not beyond EMLX5_CONFIG_SIZE. Bits that are constant keep their
+ * value. @return 1 if the write asks for a function-level reset, else 0. */
 int emlx5_config_write(emlx5_config_t *config, uint32_t offset,
                        const uint8_t *data, uint32_t length);
 

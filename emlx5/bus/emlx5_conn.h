@@ -32,23 +32,16 @@ void emlx5_conn_open(emlx5_conn_t *conn, int fd);
 /** Closes, and drops what has come and what was not sent. */
 void emlx5_conn_close(emlx5_conn_t *conn);
 
-/**
- * Receives.
- *
- * @return 1 if conn->in has a whole message, which has to be discarded before
- *         the next call; 0 if not yet; -1 if the connection is broken.
- */
+/** @return 1 if conn->in has a whole message, which has to be discarded before
+ * the next call; 0 if not yet; -1 if the connection is broken. */
 int emlx5_conn_receive(emlx5_conn_t *conn);
 
 /** Discards the message, and closes descriptors that were not taken. */
 void emlx5_conn_discard(emlx5_conn_t *conn);
 
-/**
- * Sends a message, at the latest with emlx5_conn_flush().
- *
- * @param [in] header  Its size is set here.
- * @param [in] body    Two parts of the body; may be NULL if their size is 0.
- */
+/** Sends a message, at the latest with emlx5_conn_flush(). The size in its
+ * header is set here. The body has two parts, which may be NULL if their size
+ * is 0. */
 void emlx5_conn_send(emlx5_conn_t *conn, emlx5_header_t *header,
                      const void *body, uint32_t size, const void *body2,
                      uint32_t size2);

@@ -19,12 +19,8 @@ void emlx5_irq_init(emlx5_irq_t *irq);
 /** Takes all descriptors away, and forgets what is pending. */
 void emlx5_irq_clear(emlx5_irq_t *irq);
 
-/**
- * Sets the descriptor of a vector. What is pending is raised.
- *
- * @param [in] vector  Below EMLX5_VECTORS.
- * @param [in] fd      Becomes the vector's; -1: it has none any more.
- */
+/** Sets the descriptor of a vector, which is its own then; -1: it has none any
+ * more. What is pending is raised. */
 void emlx5_irq_set(emlx5_irq_t *irq, uint32_t vector, int fd);
 
 /** Raises the interrupt of a vector below EMLX5_VECTORS. */

@@ -22,14 +22,9 @@ typedef struct emlx5_loop {
 /** Adds a function, which outlives the loop. */
 void emlx5_loop_add(emlx5_loop_t *loop, emlx5_vfio_t *vfio);
 
-/**
- * Waits for messages and handles those that have come. Guests neither come nor
- * go: so it can be called while a function waits for a DMA.
- *
- * @param [in] until  Longest time to wait: emlx5_now(), UINT64_MAX for ever.
- *
- * @return 1 if something came, 0 if not.
- */
+/** Waits for messages until a time (emlx5_now(), UINT64_MAX: for ever), and
+ * handles those that have come. Guests neither come nor go: so it can be called
+ * while a function waits for a DMA. @return 1 if something came, 0 if not. */
 int emlx5_loop_wait(emlx5_loop_t *loop, uint64_t until);
 
 /** Works until loop->stop. */

@@ -43,13 +43,8 @@ typedef struct {
     uint32_t flags, error;
 } emlx5_header_t;
 
-/**
- * Reads a header.
- *
- * @param [in] data  EMLX5_MESSAGE_HEADER bytes.
- *
- * @return 0, or -1 if the size is impossible.
- */
+/** Reads a header of EMLX5_MESSAGE_HEADER bytes. @return 0, or -1 if the size
+ * is impossible. */
 int emlx5_header_read(emlx5_header_t *header, const uint8_t *data);
 
 /** Writes a header of EMLX5_MESSAGE_HEADER bytes. */

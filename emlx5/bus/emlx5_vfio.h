@@ -41,15 +41,8 @@ typedef struct emlx5_vfio {
     uint64_t          faults;
 } emlx5_vfio_t;
 
-/**
- * Makes a function without a guest, and listens at a socket.
- *
- * @param [in] path    Of the socket; what is there is replaced.
- * @param [in] config  How it does DMA.
- * @param [in] lid     Its address in the fabric.
- *
- * @return 0, or -1 after an error, which was printed.
- */
+/** Makes a function without a guest, and listens at a socket, which replaces
+ * what is there. @return 0, or -1 after an error, which was printed. */
 int emlx5_vfio_init(emlx5_vfio_t *vfio, struct emlx5_loop *loop,
                     const char *path, const emlx5_dma_config_t *config,
                     uint16_t lid);

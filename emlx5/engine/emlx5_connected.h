@@ -7,12 +7,9 @@
 
 #include "engine/emlx5_result.h"
 
-/**
- * Carries out the next part of qp->wqe: at most a packet's bytes.
- *
- * @return EMLX5_MORE if there is more to do, EMLX5_WAIT_RECV or EMLX5_WAIT_PEER
- *         if it has to be tried again, else the result.
- */
+/** Carries out the next part of qp->wqe: at most a packet's bytes. @return
+ * EMLX5_MORE if there is more to do, EMLX5_WAIT_RECV or EMLX5_WAIT_PEER if it
+ * has to be tried again, else the result. */
 emlx5_result_t emlx5_connected_step(emlx5_qp_t *qp);
 
 #endif

@@ -7,11 +7,8 @@
 
 #include "engine/emlx5_result.h"
 
-/**
- * Sends qp->wqe. A datagram that nothing waits for is lost, which is no error.
- *
- * @return The result.
- */
+/** Sends qp->wqe. A datagram that nothing waits for is lost, which is no error.
+ * */
 emlx5_result_t emlx5_datagram_send(emlx5_qp_t *qp);
 
 #endif

@@ -18,14 +18,8 @@ typedef struct {
     int               is_rdma; /* as in emlx5_access_t */
 } emlx5_buffer_t;
 
-/**
- * Reads a part of a buffer.
- *
- * @param [in] at      Offset in it.
- * @param [in] length  Not beyond its end.
- *
- * @return 0, or -1 if a key forbids it or a DMA fails.
- */
+/** Reads a part of a buffer, not beyond its end. @return 0, or -1 if a key
+ * forbids it or a DMA fails. */
 int emlx5_buffer_get(const emlx5_buffer_t *buffer, uint64_t at, uint8_t *data,
                      uint32_t length);
 

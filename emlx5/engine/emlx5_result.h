@@ -25,12 +25,9 @@ typedef enum {
     EMLX5_WAIT_PEER         = 0x102  /* the peer does not answer */
 } emlx5_result_t;
 
-/**
- * Puts a queue pair into the error state: the driver gets an event, and what is
- * outstanding completes, by the function's queue.
- *
- * @param [in] event  emlx5_event_type_t, or 0 for none.
- */
+/** Puts a queue pair into the error state: the driver gets an event
+ * (emlx5_event_type_t, or 0 for none), and what is outstanding completes, by
+ * the function's queue. */
 void emlx5_qp_fail(emlx5_qp_t *qp, uint8_t event);
 
 /** What follows when the state has become the error state, by a command or by a

@@ -9,23 +9,15 @@
 #include "object/emlx5_cq.h"
 #include "object/emlx5_srq.h"
 
-/**
- * Takes the next receive, into qp->recv.
- *
- * @param [in] srqn  The shared queue to take it from, if the queue pair has
- *                   none of its own: any number.
- *
- * @return 1, 0 if there is none, -1 if it cannot be read or is malformed: then
- *         the queue pair must fail.
- */
+/** Takes the next receive, into qp->recv: of the shared queue srqn, which may
+ * be any number, if the queue pair has none of its own. @return 1, 0 if there
+ * is none, -1 if it cannot be read or is malformed: then the queue pair must
+ * fail. */
 int emlx5_rq_take(emlx5_qp_t *qp, uint32_t srqn);
 
-/**
- * @param [in] srqn  Any number.
- *
- * @return The shared queue that has this number, or NULL if there is none, or
- *         the queue pair may not use it: one of XRC uses those of its domain.
- */
+/** @return The shared queue that has this number, which may be any, or NULL if
+ * there is none, or the queue pair may not use it: one of XRC uses those of its
+ * domain. */
 emlx5_srq_t *emlx5_rq_shared(const emlx5_qp_t *qp, uint32_t srqn);
 
 /** Completes qp->recv. The entry has what is special: bytes, immediate data. */

@@ -11,13 +11,9 @@
 /** Sets what a new queue pair does. */
 void emlx5_sq_attach(emlx5_qp_t *qp);
 
-/**
- * The driver's register write: there are new requests. Takes effect later, by
- * the function's queue.
- *
- * @param [in] uar  The page that was written; only the queue pair's own counts.
- * @param [in] qpn  Any number.
- */
+/** The driver's register write to a page: there are new requests of a queue
+ * pair, any number. Only its own page counts. Takes effect later, by the
+ * function's queue. */
 void emlx5_sq_ring(emlx5_hca_t *hca, uint32_t uar, uint32_t qpn);
 
 #endif

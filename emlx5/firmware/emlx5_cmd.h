@@ -33,11 +33,7 @@ typedef struct {
     uint8_t       *out;    /* EMLX5_MAX_CMD_OUT bytes of zeros */
 } emlx5_cmd_t;
 
-/**
- * Executes a command.
- *
- * @return The status, which is not in cmd->out.
- */
+/** Executes a command. @return The status, which is not in cmd->out. */
 emlx5_cmd_status_t emlx5_cmd_execute(const emlx5_cmd_t *cmd);
 
 /** @return The name of an opcode, "?" if it is not known. */

@@ -16,12 +16,8 @@ enum {
 /** Sets what the slots do. */
 void emlx5_cmdq_init(emlx5_hca_t *hca);
 
-/**
- * The driver's register write: commands in these slots. They are executed
- * later, by the function's queue.
- *
- * @param [in] slots  A bit for each.
- */
+/** The driver's register write: commands in these slots, a bit for each. They
+ * are executed later, by the function's queue. */
 void emlx5_cmdq_ring(emlx5_hca_t *hca, uint32_t slots);
 
 #endif

@@ -45,14 +45,9 @@ typedef struct emlx5_cq {
     emlx5_work_t  moderation;
 } emlx5_cq_t;
 
-/**
- * Makes a completion queue.
- *
- * @param [in] context  EMLX5_CQC_SIZE bytes of the command; already checked.
- * @param [in] ring     Becomes its own if it is made.
- *
- * @return NULL if there is no number or no memory.
- */
+/** Makes a completion queue from the context of a command, which was checked.
+ * The ring becomes its own if it is made. @return NULL if there is no number or
+ * no memory. */
 emlx5_cq_t *emlx5_cq_create(emlx5_hca_t *hca, const uint8_t *context,
                             const emlx5_pages_t *ring);
 
@@ -65,34 +60,22 @@ void emlx5_cq_destroy(emlx5_cq_t *cq);
  */
 void emlx5_cq_moderate(emlx5_cq_t *cq, uint32_t period_us, uint32_t count);
 
-/**
- * Goes on in another ring. The last entry of the old one says so.
- *
- * @param [in] ring  Becomes the queue's, unless this fails.
- *
- * @return 0, or -1 if the other ring has no room for the entries that the
- *         driver has not consumed.
- */
+/** Goes on in another ring, which becomes the queue's. The last entry of the
+ * old one says so. @return 0, or -1 if the other ring has no room for the
+ * entries that the driver has not consumed. */
 int emlx5_cq_resize(emlx5_cq_t *cq, const emlx5_pages_t *ring, uint8_t log_size,
                     uint8_t log_stride);
 
-/**
- * Adds an entry.
- *
- * @param [in] cqn        Any number; nothing happens if there is no such queue.
- * @param [in] entry      EMLX5_CQE_SIZE bytes; what all entries have is set.
- * @param [in] solicited  The sender wants the receiver to be woken up.
- */
+/** Adds an entry of EMLX5_CQE_SIZE bytes; what all entries have is set. Nothing
+ * happens if there is no such queue. With solicited, the sender wants the
+ * receiver to be woken up. */
 void emlx5_cq_post(emlx5_hca_t *hca, uint32_t cqn, uint8_t *entry,
                    emlx5_cqe_opcode_t opcode, int solicited);
 
-/**
- * The driver's register write: it wants an event for the next entry behind
- * those it has consumed. Takes effect later, by the function's queue.
- *
- * @param [in] word  Sequence << 28 | solicited only << 24 | consumer index.
- * @param [in] cqn   Any; only the lower 24 bits count.
- */
+/** The driver's register write: it wants an event for the next entry behind
+ * those it has consumed. The word is sequence << 28 | solicited only << 24 |
+ * consumer index, and of cqn only the lower 24 bits count. Takes effect later,
+ * by the function's queue. */
 void emlx5_cq_ring(emlx5_hca_t *hca, uint32_t uar, uint32_t word, uint32_t cqn);
 
 #endif

@@ -34,23 +34,14 @@ typedef struct emlx5_eq {
     int           arm;
 } emlx5_eq_t;
 
-/**
- * Makes an event queue.
- *
- * @param [in] ring  Becomes its own if it is made.
- *
- * @return NULL if there is no number or no memory.
- */
+/** Makes an event queue. The ring becomes its own if it is made. @return NULL
+ * if there is no number or no memory. */
 emlx5_eq_t *emlx5_eq_create(emlx5_hca_t *hca, const emlx5_pages_t *ring);
 
 void emlx5_eq_destroy(emlx5_eq_t *eq);
 
-/**
- * Tells of an event.
- *
- * @param [in] eqn   Any number; nothing happens if there is no such queue.
- * @param [in] data  EMLX5_EQE_DATA bytes.
- */
+/** Tells of an event with EMLX5_EQE_DATA bytes. Nothing happens if there is no
+ * such queue. */
 void emlx5_eq_post(emlx5_hca_t *hca, uint32_t eqn, uint8_t type,
                    uint8_t subtype, const uint8_t *data);
 
@@ -61,12 +52,9 @@ void emlx5_eq_post_async(emlx5_hca_t *hca, uint8_t type, uint8_t subtype,
 /** Event about a QP (or SRQ) with this number. */
 void emlx5_eq_post_queue(emlx5_hca_t *hca, uint8_t type, uint32_t number);
 
-/**
- * The driver's register write: it has consumed events, and perhaps wants an
- * interrupt for the next. Takes effect later, by the function's queue.
- *
- * @param [in] value  Number of the queue << 24 | consumer index.
- */
+/** The driver's register write: it has consumed events, and perhaps wants an
+ * interrupt for the next. The value is the number of the queue << 24 | consumer
+ * index. Takes effect later, by the function's queue. */
 void emlx5_eq_ring(emlx5_hca_t *hca, uint32_t uar, uint32_t value, int arm);
 
 #endif

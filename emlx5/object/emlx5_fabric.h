@@ -15,13 +15,8 @@ typedef struct emlx5_fabric {
 /** Plugs a function in; its LID is the number of its port, from 1 on. */
 void emlx5_fabric_add(emlx5_fabric_t *fabric, emlx5_hca_t *hca);
 
-/**
- * @param [in] hca  The sender.
- * @param [in] lid  Any.
- *
- * @return The function that a packet to this LID reaches, NULL if none: no such
- *         port, or nothing is plugged in there.
- */
+/** @return The function that a packet to any LID reaches, NULL if none: no such
+ * port, or nothing is plugged in there. */
 emlx5_hca_t *emlx5_fabric_find(const emlx5_hca_t *hca, uint32_t lid);
 
 /** Counts packets of a message, or a part of it, from one port to another. */

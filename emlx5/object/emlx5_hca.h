@@ -66,15 +66,9 @@ typedef struct emlx5_hca {
     uint32_t            latch[EMLX5_MAX_UAR];  /* first half of a doorbell */
 } emlx5_hca_t;
 
-/**
- * Makes a function without objects.
- *
- * @param [in] host    Outlives it.
- * @param [in] config  How it does DMA; copied.
- * @param [in] lid     Its address in the fabric, not 0.
- *
- * @return 0, or -1 if there is no memory; nothing to clean up then.
- */
+/** Makes a function without objects. The host outlives it, and its address in
+ * the fabric is not 0. @return 0, or -1 if there is no memory; nothing to clean
+ * up then. */
 int emlx5_hca_init(emlx5_hca_t *hca, emlx5_host_t *host,
                    const emlx5_dma_config_t *config, uint16_t lid);
 
@@ -84,11 +78,8 @@ void emlx5_hca_cleanup(emlx5_hca_t *hca);
 /** PCI's command register permits or forbids DMA. */
 void emlx5_hca_set_bus_master(emlx5_hca_t *hca, int bus_master);
 
-/**
- * Raises an interrupt, after the guest can see what was written.
- *
- * @param [in] vector  Any; nothing happens if there is no such vector.
- */
+/** Raises an interrupt, after the guest can see what was written. Nothing
+ * happens if there is no such vector. */
 void emlx5_hca_interrupt(emlx5_hca_t *hca, unsigned vector);
 
 #endif

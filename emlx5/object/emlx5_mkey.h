@@ -25,27 +25,17 @@ typedef struct emlx5_mkey {
     uint32_t    octowords;               /* its size in 16 bytes */
 } emlx5_mkey_t;
 
-/**
- * Makes a key.
- *
- * @param [in] context    EMLX5_MKC_SIZE bytes of the command.
- * @param [in] octowords  Room for its translation, any number.
- * @param [in] list       The first entries of the translation.
- * @param [in] bytes      Of the list, not more than the room.
- *
- * @return NULL if there is no number, or not so much memory.
- */
+/** Makes a key from EMLX5_MKC_SIZE bytes of the command, with room for this
+ * many octowords of its translation, whose first entries are in the list.
+ * @return NULL if there is no number, or not so much memory. */
 emlx5_mkey_t *emlx5_mkey_create(emlx5_hca_t *hca, const uint8_t *context,
                                 uint32_t octowords, const void *list,
                                 uint32_t bytes);
 
 void emlx5_mkey_destroy(emlx5_mkey_t *mkey);
 
-/**
- * Changes entries of the translation.
- *
- * @return Where to put them, NULL if they are outside of it.
- */
+/** Changes entries of the translation. @return Where to put them, NULL if they
+ * are outside of it. */
 void *emlx5_mkey_entries(emlx5_mkey_t *mkey, uint64_t offset, uint64_t bytes);
 
 /* Memory that a key is used for */
@@ -58,12 +48,9 @@ typedef struct {
     int      is_rdma; /* data of RDMA WRITE or READ: emlx5_dma_put() */
 } emlx5_access_t;
 
-/**
- * Asks for memory: emlx5_dma_get() of its pieces.
- *
- * @return 0, or -1 if the key does not permit it. Some of the memory may have
- *         been asked for, so emlx5_dma_finish() has to be called in any case.
- */
+/** Asks for memory: emlx5_dma_get() of its pieces. @return 0, or -1 if the key
+ * does not permit it. Some of the memory may have been asked for, so
+ * emlx5_dma_finish() has to be called in any case. */
 int emlx5_mkey_get(emlx5_hca_t *hca, const emlx5_access_t *access, void *data);
 
 /** Writes memory: emlx5_dma_put() of its pieces if they are data of RDMA

@@ -14,18 +14,10 @@ typedef struct {
     uint64_t size;   /* of the ring */
 } emlx5_pages_t;
 
-/**
- * Takes a list of pages from a command.
- *
- * @param [in] list      Bus addresses, big-endian, 8 bytes each.
- * @param [in] bytes     Of the list, as much as the command has.
- * @param [in] log_page  log2 of a page's bytes - 12, any.
- * @param [in] offset    Of the ring, in 1/64 of a page, any.
- * @param [in] size      Of the ring in bytes.
- *
- * @return 0, or -1 if the numbers are impossible, the list is shorter than the
- *         ring, or there is no memory.
- */
+/** Takes a list of pages from a command: big-endian bus addresses in pages of
+ * 2^(log_page + 12) bytes, for a ring of this size that begins at offset / 64
+ * of a page. @return 0, or -1 if the numbers, which may be any, are impossible,
+ * the list is shorter than the ring, or there is no memory. */
 int emlx5_pages_init(emlx5_pages_t *pages, const void *list, uint64_t bytes,
                      uint32_t log_page, uint32_t offset, uint64_t size);
 

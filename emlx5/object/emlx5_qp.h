@@ -63,14 +63,9 @@ typedef struct emlx5_qp {
     emlx5_work_t     flush_work; /* receives posted in the error state */
 } emlx5_qp_t;
 
-/**
- * Makes a queue pair in state RST.
- *
- * @param [in] context  EMLX5_SIZE(qpc) bytes of the command.
- * @param [in] ring     Becomes its own if it is made.
- *
- * @return NULL if there is no number or no memory.
- */
+/** Makes a queue pair in state RST from the context of a command. The ring
+ * becomes its own if it is made. @return NULL if there is no number or no
+ * memory. */
 emlx5_qp_t *emlx5_qp_create(emlx5_hca_t *hca, const uint8_t *context,
                             const emlx5_pages_t *ring);
 
@@ -79,15 +74,9 @@ void emlx5_qp_destroy(emlx5_qp_t *qp);
 /** @return Bytes of the ring that a context describes. */
 uint64_t emlx5_qp_ring_size(const uint8_t *context);
 
-/**
- * Changes the state by a command.
- *
- * @param [in] op       Its opcode, e.g. EMLX5_OP(RST2INIT_QP).
- * @param [in] context  EMLX5_SIZE(qpc) bytes of the command.
- * @param [in] options  Its opt_param_mask.
- *
- * @return 0, or -1 if the state does not permit that.
- */
+/** Changes the state by a command with this opcode, e.g. EMLX5_OP(RST2INIT_QP),
+ * context and opt_param_mask. @return 0, or -1 if the state does not permit
+ * that. */
 int emlx5_qp_modify(emlx5_qp_t *qp, uint16_t op, const uint8_t *context,
                     uint32_t options);
 

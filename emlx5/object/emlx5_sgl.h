@@ -21,16 +21,8 @@ typedef struct {
     emlx5_sge_t sge[EMLX5_MAX_SGE];
 } emlx5_sgl_t;
 
-/**
- * Reads a list.
- *
- * @param [in] wqe    The request.
- * @param [in] begin  Offset of the list in it.
- * @param [in] end    Where the request ends, not more than UINT16_MAX.
- *
- * @return 0, or -1 if inline data goes beyond the end or there are more than
- *         EMLX5_MAX_SGE elements.
- */
+/** Reads the list from begin to end of a request. @return 0, or -1 if inline
+ * data goes beyond the end or there are more than EMLX5_MAX_SGE elements. */
 int emlx5_sgl_parse(emlx5_sgl_t *sgl, const uint8_t *wqe, uint32_t begin,
                     uint32_t end);
 

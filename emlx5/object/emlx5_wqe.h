@@ -83,13 +83,8 @@ static inline int emlx5_st_is_datagram(emlx5_st_t st)
     return (st == EMLX5_ST_UD) || (st == EMLX5_ST_QP0) || (st == EMLX5_ST_QP1);
 }
 
-/**
- * Understands a request: wqe->bytes and wqe->size are set.
- *
- * @param [in] st  Type of its queue pair, which says what is in it.
- *
- * @return 0, or -1 if it is too short for what it is, or not known.
- */
+/** Understands a request of a queue pair of this type: wqe->bytes and wqe->size
+ * are set. @return 0, or -1 if it is too short for what it is, or not known. */
 int emlx5_wqe_parse(emlx5_wqe_t *wqe, emlx5_st_t st);
 
 #endif
