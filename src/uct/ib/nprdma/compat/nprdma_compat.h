@@ -4,13 +4,11 @@
 #define UCT_NPRDMA_COMPAT_H_
 
 /*
- * The only place with differences between UCX versions. The rest of the
- * transport has version-neutral types and functions. Compile probes
- * (config/m4/ucx_api.m4) select those of UCX, not a version number, because
- * the API does not change monotonically. The one exception is what no
- * declaration shows.
- *
- * nprdma_glue.h has the tables and thunks that only nprdma_component.c needs.
+ * Differences between UCX versions. The rest of the transport has
+ * version-neutral types and functions; nprdma_glue.h has the thunks that only
+ * the tables in nprdma_component.c need. Compile probes (config/m4/ucx_api.m4)
+ * select those of UCX, not a version number, because the API does not change
+ * monotonically. The one exception is what no declaration shows.
  */
 
 #ifdef HAVE_CONFIG_H
