@@ -612,78 +612,51 @@ ucs_status_t uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs)
                                            ucs_static_array_size(numbers));
 }
 
-/* Variables that earlier versions had */
+/* Variables that earlier versions had, by what to use instead */
 typedef struct {
-    const char *name;
     const char *instead;
+    const char *names;
 } uct_nprdma_config_removed_t;
 
-#define UCT_NPRDMA_REMOVED_AUTO    "nothing: it is chosen by itself"
-#define UCT_NPRDMA_REMOVED_SCHED   "UCX_NPRDMA_SCHED"
-#define UCT_NPRDMA_REMOVED_INJECT  "UCX_NPRDMA_INJECT, for tests"
-
 static const uct_nprdma_config_removed_t uct_nprdma_config_removed[] = {
-    {"ATOMIC_ORDER", "UCX_NPRDMA_ORDER"},
-    {"ZCOPY", "UCX_NPRDMA_MONITOR=copy"},
-    {"BULK_SL", "a second number of UCX_NPRDMA_SL"},
-    {"BULK_TRAFFIC_CLASS", "a second number of UCX_NPRDMA_TRAFFIC_CLASS"},
-    {"PRIO_MAX", UCT_NPRDMA_REMOVED_SCHED},
-    {"TX_QUOTA", UCT_NPRDMA_REMOVED_SCHED},
-    {"BUSY_SLICE", UCT_NPRDMA_REMOVED_SCHED},
-    {"WEIGHT", UCT_NPRDMA_REMOVED_SCHED},
-    {"BULK_QP", UCT_NPRDMA_REMOVED_SCHED},
-    {"MALLOC_KEEP", "GLIBC_TUNABLES, see nprdma(7)"},
-    {"LAZY_AGE", "UCX_NPRDMA_LAZY_UNMAP"},
-    {"LAZY_HUGE", "UCX_NPRDMA_LAZY_UNMAP"},
-    {"EARLY_PAGEIN", UCT_NPRDMA_REMOVED_AUTO},
-    {"PREREG", UCT_NPRDMA_REMOVED_AUTO},
-    {"UFFD", UCT_NPRDMA_REMOVED_AUTO},
-    {"SVC_SLOTS", UCT_NPRDMA_REMOVED_AUTO},
-    {"SVC_THREADS", UCT_NPRDMA_REMOVED_AUTO},
-    {"SVC_QUEUE_LEN", UCT_NPRDMA_REMOVED_AUTO},
-    {"REGION_SIZE", UCT_NPRDMA_REMOVED_AUTO},
-    {"REGION_CACHE", UCT_NPRDMA_REMOVED_AUTO},
-    {"SLICE", UCT_NPRDMA_REMOVED_AUTO},
-    {"SCAN_MAX", UCT_NPRDMA_REMOVED_AUTO},
-    {"MAX_TRIES", UCT_NPRDMA_REMOVED_AUTO},
-    {"STATE_CACHE", UCT_NPRDMA_REMOVED_AUTO},
-    {"RX_BUFS_GROW", UCT_NPRDMA_REMOVED_AUTO},
-    {"TX_MODERATION", UCT_NPRDMA_REMOVED_AUTO},
-    {"RX_MAX_BATCH", UCT_NPRDMA_REMOVED_AUTO},
-    {"MAX_INLINE", UCT_NPRDMA_REMOVED_AUTO},
-    {"CM_RETRY_INTERVAL", UCT_NPRDMA_REMOVED_AUTO},
-    {"CM_RETRY_MAX", UCT_NPRDMA_REMOVED_AUTO},
-    {"CM_WINDOW", UCT_NPRDMA_REMOVED_AUTO},
-    {"CM_RX_LEN", UCT_NPRDMA_REMOVED_AUTO},
-    {"SELFCHECK", UCT_NPRDMA_REMOVED_INJECT},
-    {"RECLAIM", UCT_NPRDMA_REMOVED_INJECT},
-    {"RECLAIM_RATE", UCT_NPRDMA_REMOVED_INJECT},
-    {"SEED", UCT_NPRDMA_REMOVED_INJECT},
-    {"FAULT", UCT_NPRDMA_REMOVED_INJECT},
-    {"CM_DROP", UCT_NPRDMA_REMOVED_INJECT},
-    {"CM_DUP", UCT_NPRDMA_REMOVED_INJECT},
-    {"CM_REORDER", UCT_NPRDMA_REMOVED_INJECT},
-    {"CM_FAIL", UCT_NPRDMA_REMOVED_INJECT},
-    {"CM_SEED", UCT_NPRDMA_REMOVED_INJECT}
+    {"UCX_NPRDMA_ORDER", "ATOMIC_ORDER"},
+    {"UCX_NPRDMA_MONITOR=copy", "ZCOPY"},
+    {"a second number of UCX_NPRDMA_SL", "BULK_SL"},
+    {"a second number of UCX_NPRDMA_TRAFFIC_CLASS", "BULK_TRAFFIC_CLASS"},
+    {"UCX_NPRDMA_SCHED", "PRIO_MAX TX_QUOTA BUSY_SLICE WEIGHT BULK_QP"},
+    {"GLIBC_TUNABLES, see nprdma(7)", "MALLOC_KEEP"},
+    {"UCX_NPRDMA_LAZY_UNMAP", "LAZY_AGE LAZY_HUGE"},
+    {"nothing: it is chosen by itself",
+     "EARLY_PAGEIN PREREG UFFD SVC_SLOTS SVC_THREADS SVC_QUEUE_LEN REGION_SIZE "
+     "REGION_CACHE SLICE SCAN_MAX MAX_TRIES STATE_CACHE RX_BUFS_GROW "
+     "TX_MODERATION RX_MAX_BATCH MAX_INLINE CM_RETRY_INTERVAL CM_RETRY_MAX "
+     "CM_WINDOW CM_RX_LEN"},
+    {"UCX_NPRDMA_INJECT, for tests",
+     "SELFCHECK RECLAIM RECLAIM_RATE SEED FAULT CM_DROP CM_DUP CM_REORDER "
+     "CM_FAIL CM_SEED"}
 };
 
 void uct_nprdma_config_tell_removed(void)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
-    const uct_nprdma_config_removed_t *removed, *end;
-    char name[64];
+    const char *name;
+    char variable[64];
+    size_t i, length;
 
     if (atomic_flag_test_and_set(&told)) {
         return;
     }
 
-    removed = uct_nprdma_config_removed;
-    end     = removed + ucs_static_array_size(uct_nprdma_config_removed);
-    for (; removed != end; ++removed) {
-        ucs_snprintf_zero(name, sizeof(name), "UCX_NPRDMA_%s", removed->name);
-        if (getenv(name) != NULL) {
-            ucs_warn("%s is no longer a variable, use %s", name,
-                     removed->instead);
+    for (i = 0; i < ucs_static_array_size(uct_nprdma_config_removed); ++i) {
+        name = uct_nprdma_config_removed[i].names;
+        for (; *name != '\0'; name += length + strspn(name + length, " ")) {
+            length = strcspn(name, " ");
+            ucs_snprintf_zero(variable, sizeof(variable), "UCX_NPRDMA_%.*s",
+                              (int)length, name);
+            if (getenv(variable) != NULL) {
+                ucs_warn("%s is no longer a variable, use %s", variable,
+                         uct_nprdma_config_removed[i].instead);
+            }
         }
     }
 }
