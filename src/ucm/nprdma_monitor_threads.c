@@ -73,7 +73,6 @@ void nprdma_monitor_init_revoker(nprdma_monitor_t *monitor)
     revoker->seconds = monitor->params.revoke_tick;
 }
 
-/* The reclaimer evicts a page */
 static void nprdma_monitor_reclaim_page(void *arg, nprdma_span_t page)
 {
     nprdma_monitor_t *monitor = arg;

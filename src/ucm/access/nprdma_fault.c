@@ -150,7 +150,6 @@ static int nprdma_fault_is_inside(int sig, const siginfo_t *info,
     return (address - first < regs->length) || (first - address <= unknown);
 }
 
-/* @return Nonzero if a touch has caused the fault; it will return an error */
 NPRDMA_UNINSTRUMENTED
 static int nprdma_fault_recover(int sig, const siginfo_t *info, void *context)
 {

@@ -183,7 +183,6 @@ static void uct_nprdma_flush_conn_done(uct_nprdma_net_iface_t *iface,
                                            comp)->flush, status);
 }
 
-/* @return Completion for the WRs of a connection. */
 static uct_nprdma_comp_t *
 uct_nprdma_flush_conn(uct_nprdma_flush_t *flush, int kind)
 {
@@ -443,7 +442,6 @@ uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
     return UCS_OK;
 }
 
-/* Start a flush with a completion */
 static ucs_status_t
 uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                           int am_busy, int rma_busy, uct_completion_t *comp)

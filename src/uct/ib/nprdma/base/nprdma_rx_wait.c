@@ -50,7 +50,6 @@ static int uct_nprdma_rx_wait_is_ready(uct_nprdma_service_t *service,
                                     uct_nprdma_executed_count(executed));
 }
 
-/* Copy a message */
 static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_executed_t *executed,
                                    const struct ibv_wc *wc,
@@ -122,7 +121,6 @@ static void uct_nprdma_rx_wait_drop(uct_nprdma_executed_t *executed)
     uct_nprdma_executed_leave(executed);
 }
 
-/* Deliver the first message of an endpoint */
 static void uct_nprdma_rx_wait_deliver(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_executed_t *executed)
 {
@@ -140,7 +138,6 @@ static void uct_nprdma_rx_wait_deliver(uct_nprdma_net_iface_t *iface,
     ucs_free(wait);
 }
 
-/* Deliver the messages of an endpoint that may be delivered */
 static unsigned uct_nprdma_rx_wait_run(uct_nprdma_net_iface_t *iface,
                                        uct_nprdma_executed_t *executed)
 {

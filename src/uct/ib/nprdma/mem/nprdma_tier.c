@@ -234,7 +234,6 @@ uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
     return (status == UCS_ERR_INVALID_PARAM) ? UCS_ERR_NO_DEVICE : status;
 }
 
-/* @return Nonzero if the tier is for devices of the provider. */
 static int uct_nprdma_tier_is_possible(const uct_nprdma_mem_md_t *md,
                                        const uct_nprdma_tier_t *tier)
 {

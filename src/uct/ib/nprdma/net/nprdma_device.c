@@ -44,7 +44,6 @@ void uct_nprdma_device_foreach(uct_nprdma_emulation_t emulation,
     }
 }
 
-/* Open the device if it has the wanted name */
 static int uct_nprdma_device_open_named(const uct_nprdma_verbs_t *verbs,
                                         struct ibv_device *device, void *arg)
 {

@@ -223,7 +223,6 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
-/* Length of the message in bytes */
 static size_t uct_nprdma_held_length(const uct_nprdma_op_t *op)
 {
     const uct_nprdma_svc_request_t *request = &op->message.request;

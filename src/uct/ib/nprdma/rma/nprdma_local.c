@@ -63,7 +63,6 @@ ucs_status_t uct_nprdma_local_gather(uct_nprdma_local_t *local, void *dest,
     return status;
 }
 
-/* Copy a few bytes, then scan the copy */
 static ucs_status_t
 uct_nprdma_local_scan_copy(uct_nprdma_local_t *local, const void *data,
                            uint64_t address, size_t length, uint64_t signature,
@@ -79,7 +78,6 @@ uct_nprdma_local_scan_copy(uct_nprdma_local_t *local, const void *data,
     return status;
 }
 
-/* Scan whole lines */
 static ucs_status_t
 uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
                             uint64_t address, size_t length, uint64_t signature,

@@ -561,7 +561,6 @@ void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-/* Move the data from the slot to the user */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_op_unpack(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op)
 {

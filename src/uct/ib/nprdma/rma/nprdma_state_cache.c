@@ -157,7 +157,6 @@ int uct_nprdma_state_cache_lookup(uct_nprdma_state_cache_t *cache,
     return 1;
 }
 
-/* Check whether known states have changed */
 static int uct_nprdma_state_cache_changed(const uint32_t *known,
                                           const uint32_t *states, size_t count)
 {

@@ -254,7 +254,6 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
 
 /* ---- the thread ---- */
 
-/* Wake the thread */
 static void
 uct_nprdma_service_thread_wakeup(uct_nprdma_service_t *service)
 {
@@ -445,7 +444,6 @@ uct_nprdma_service_thread_start(uct_nprdma_service_t *service)
     pthread_setname_np(service->thread, "nprdma-service");
 }
 
-/* Stop the thread, if it runs, and join it */
 static void
 uct_nprdma_service_thread_stop(uct_nprdma_service_t *service)
 {

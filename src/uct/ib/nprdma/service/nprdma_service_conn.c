@@ -84,7 +84,6 @@ void uct_nprdma_service_reap(uct_nprdma_service_t *service)
     } while (count == UCT_NPRDMA_SERVICE_BATCH);
 }
 
-/* Check whether one more reply may be sent, with or without a slot */
 int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
                                  const uct_nprdma_service_conn_t *conn,
                                  int needs_slot)
@@ -214,7 +213,6 @@ int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
            uct_nprdma_service_conn_check(service, conn);
 }
 
-/* No more requests of a connection will be executed */
 void uct_nprdma_service_end_executed(uct_nprdma_service_conn_t *conn)
 {
     if (conn->executed != NULL) {

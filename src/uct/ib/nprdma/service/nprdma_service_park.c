@@ -266,7 +266,6 @@ uct_nprdma_service_next_dead(uct_nprdma_service_t *service)
     return dead;
 }
 
-/* Send the probes that the cm wants, and destroy connections that have ended */
 void uct_nprdma_service_reclaim(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_conn_t *conn;

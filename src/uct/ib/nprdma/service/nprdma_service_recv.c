@@ -55,7 +55,6 @@ int uct_nprdma_service_grow(uct_nprdma_service_t *service)
     return uct_nprdma_service_fill_srq(service) == UCS_OK;
 }
 
-/* Post the slots of executed requests to the SRQ again */
 void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
                                int last)
 {
@@ -80,7 +79,6 @@ void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
     }
 }
 
-/* Post the slot of a request that was parked; it may be NULL */
 void uct_nprdma_service_repost(uct_nprdma_service_t *service,
                                uct_nprdma_slot_t *slot)
 {
