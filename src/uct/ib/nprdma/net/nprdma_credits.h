@@ -6,8 +6,8 @@
 #include <ucs/sys/math.h>
 
 /*
- * Whether a user may have one more of a resource that users share: a slot, an operation, a
- * slice, an awaited reply. There are three rules.
+ * Whether a user may have one more of a resource that users share: a slot, an
+ * operation, a slice, an awaited reply. There are three rules.
  *
  * - The more a user holds, the more must be free. It gets less than two thirds
  *   of what no other user holds. So some are left for the next user, even if

@@ -9,7 +9,7 @@
 #include "nprdma_held.h"
 #include "nprdma_op.h"
 #include "nprdma_rma_flush.h"
-#include "nprdma_rma_large.h"
+#include "nprdma_rma_copy.h"
 #include "nprdma_rma_reply.h"
 #include "nprdma_rma_wait.h"
 #include "nprdma_rma_watch.h"
@@ -120,8 +120,8 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     }
     ucs_queue_head_init(&rma->waits);
     ucs_queue_head_init(&rma->flushes);
-    ucs_queue_head_init(&rma->larges);
-    ucs_queue_head_init(&rma->smalls);
+    ucs_queue_head_init(&rma->copies[0]);
+    ucs_queue_head_init(&rma->copies[1]);
     uct_nprdma_op_ep_init(&rma->ops, iface->config->order);
     ep->rma = rma;
     return UCS_OK;
@@ -169,7 +169,7 @@ static int uct_nprdma_rma_resume(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma, unsigned *count_p)
 {
     *count_p += uct_nprdma_op_progress(iface, rma);
-    *count_p += uct_nprdma_rma_large_send(iface, rma);
+    *count_p += uct_nprdma_rma_copy_send(iface, rma);
     *count_p += uct_nprdma_held_progress(iface, rma);
     if (rma->held_needs_ack) {
         if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
@@ -189,8 +189,8 @@ static int uct_nprdma_rma_resume(uct_nprdma_rma_iface_t *iface,
 
     return !uct_nprdma_op_is_stalled(&rma->ops) &&
            ucs_list_is_empty(&rma->ops.ready) &&
-           ucs_queue_is_empty(&rma->larges) &&
-           ucs_queue_is_empty(&rma->smalls);
+           ucs_queue_is_empty(&rma->copies[0]) &&
+           ucs_queue_is_empty(&rma->copies[1]);
 }
 
 unsigned uct_nprdma_rma_progress(uct_nprdma_rma_iface_t *iface)
@@ -258,8 +258,8 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_unstall(rma);
     rma->needs_ack      = 0;
     rma->held_needs_ack = 0;
-    ucs_queue_head_init(&rma->larges);
-    ucs_queue_head_init(&rma->smalls);
+    ucs_queue_head_init(&rma->copies[0]);
+    ucs_queue_head_init(&rma->copies[1]);
     uct_nprdma_rma_spare_free(iface->res, rma);
     while (!ucs_queue_is_empty(&rma->waits)) {
         wait = ucs_queue_head_elem_non_empty(&rma->waits,

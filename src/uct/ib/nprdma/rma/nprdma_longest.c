@@ -113,8 +113,8 @@ uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
     if (wait->type == UCT_NPRDMA_SVC_POPULATE) {
         return UCT_NPRDMA_WAIT_populate;
     }
-    return ((rma->num_large + rma->num_small) > 0) ? UCT_NPRDMA_WAIT_copy :
-                                                     UCT_NPRDMA_WAIT_reply;
+    return ((rma->num_copies[0] + rma->num_copies[1]) > 0) ?
+           UCT_NPRDMA_WAIT_copy : UCT_NPRDMA_WAIT_reply;
 }
 
 /* Purpose of the oldest work request that has a completion. Operations wait for

@@ -8,7 +8,7 @@
 #include "nprdma_bulk.h"
 #include "nprdma_op.h"
 #include "nprdma_rma_error.h"
-#include "nprdma_rma_large.h"
+#include "nprdma_rma_copy.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 #include "nprdma_verify.h"
@@ -637,7 +637,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_slice_leaves_nic(iface, slice);
     has_data = slice->op->is_large && !uct_nprdma_rma_is_small(reply_length);
     if (!uct_nprdma_rma_admit_redo(iface, rma, 1) ||
-        (has_data && !uct_nprdma_rma_large_may_take(iface, rma)) ||
+        (has_data && !uct_nprdma_rma_copy_may_take(iface, rma)) ||
         !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCT_NPRDMA_OP_BUSY;
     }
@@ -677,12 +677,12 @@ static void uct_nprdma_op_count_copy(uct_nprdma_rma_iface_t *iface,
 }
 
 static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_large_t *large,
+                                 uct_nprdma_rma_copy_t *copy,
                                  ucs_status_t status)
 {
-    uct_nprdma_op_slice_t *slice = ucs_container_of(large,
+    uct_nprdma_op_slice_t *slice = ucs_container_of(copy,
                                                     uct_nprdma_op_slice_t,
-                                                    large);
+                                                    copy);
 
     if (slice->op->by_nic) {
         uct_nprdma_op_count_copy(iface, slice);
@@ -693,22 +693,22 @@ static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
 static uct_nprdma_op_result_t
 uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
                    uct_nprdma_op_slice_t *slice,
-                   uct_nprdma_rma_large_func_t func, int populate)
+                   uct_nprdma_rma_copy_func_t func, int populate)
 {
     uct_nprdma_op_t *op = slice->op;
 
     uct_nprdma_op_slice_leaves_nic(iface, slice);
-    slice->large.func     = func;
-    slice->large.buffer   = slice->buffer;
-    slice->large.address  = slice->address;
-    slice->large.key      = op->rkey.key;
-    slice->large.length   = slice->length;
-    slice->large.is_get   = op->is_get;
-    slice->large.is_small = !op->is_large;
-    slice->large.populate = populate;
-    slice->large.slot     = (slice->length == op->slot_length) ? op->slot :
-                                                                 NULL;
-    uct_nprdma_rma_large_add(iface, op->rma, &slice->large);
+    slice->copy.func     = func;
+    slice->copy.buffer   = slice->buffer;
+    slice->copy.address  = slice->address;
+    slice->copy.key      = op->rkey.key;
+    slice->copy.length   = slice->length;
+    slice->copy.is_get   = op->is_get;
+    slice->copy.is_large = op->is_large;
+    slice->copy.populate = populate;
+    slice->copy.slot     = (slice->length == op->slot_length) ? op->slot :
+                                                                NULL;
+    uct_nprdma_rma_copy_add(iface, op->rma, &slice->copy);
     return UCT_NPRDMA_OP_WAIT;
 }
 
@@ -729,12 +729,12 @@ uct_nprdma_op_step_copy(uct_nprdma_rma_iface_t *iface,
 
 /* A CPU has copied the data, so it is real even if it equals the signature */
 static void uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
-                                  uct_nprdma_rma_large_t *large,
+                                  uct_nprdma_rma_copy_t *copy,
                                   ucs_status_t status)
 {
-    uct_nprdma_op_slice_t *slice = ucs_container_of(large,
+    uct_nprdma_op_slice_t *slice = ucs_container_of(copy,
                                                     uct_nprdma_op_slice_t,
-                                                    large);
+                                                    copy);
 
     uct_nprdma_op_count_copy(iface, slice);
     if (ucs_likely(status == UCS_OK)) {

@@ -15,33 +15,33 @@
 #include <ucs/datastruct/queue.h>
 
 /* Optimistic operations, their slices (nprdma_op.h, nprdma_op_slice.h), and
- * ranges that software copies (nprdma_rma_large.h) */
+ * ranges that software copies (nprdma_rma_copy.h) */
 
-typedef struct uct_nprdma_rma_large uct_nprdma_rma_large_t;
+typedef struct uct_nprdma_rma_copy uct_nprdma_rma_copy_t;
 
 /* A range has been copied, or a part of it has failed with the first error. The
  * function may reuse the range. */
-typedef void (*uct_nprdma_rma_large_func_t)(uct_nprdma_rma_iface_t *iface,
-                                            uct_nprdma_rma_large_t *large,
-                                            ucs_status_t status);
+typedef void (*uct_nprdma_rma_copy_func_t)(uct_nprdma_rma_iface_t *iface,
+                                           uct_nprdma_rma_copy_t *copy,
+                                           ucs_status_t status);
 
 /* A range; embedded in the object of the caller, which sets the first nine
  * fields */
-struct uct_nprdma_rma_large {
-    uct_nprdma_rma_large_func_t func;
+struct uct_nprdma_rma_copy {
+    uct_nprdma_rma_copy_func_t func;
     char                        *buffer;
     uint64_t                    address;    /* Remote */
     uint64_t                    key;
     size_t                      length;
     uint8_t                     is_get;
     uint8_t                     populate;   /* For a get: for reading, too */
-    /* Of a small operation: goes before those of large ones */
-    uint8_t                     is_small;
+    /* Goes behind those of small operations */
+    uint8_t                     is_large;
     /* For a get of one request: the slot that `buffer` is in, if the reply may
      * use it; or NULL */
     uct_nprdma_slot_t           *slot;
 
-    /* In rma->larges or rma->smalls until all of it is requested */
+    /* In rma->copies until all of it is requested */
     ucs_queue_elem_t            queue;
     size_t                      requested;  /* Bytes that have been requested */
     size_t                      done;       /* Bytes with a reply */
@@ -180,7 +180,7 @@ struct uct_nprdma_op_slice {
     uct_nprdma_op_piece_t   *piece;
     uct_nprdma_slot_t       *slot;      /* For the states that are read */
     ucs_time_t              start;      /* Of an assist */
-    uct_nprdma_rma_large_t  large;      /* For a copy by software */
+    uct_nprdma_rma_copy_t  copy;      /* For a copy by software */
     uint32_t                local[UCT_NPRDMA_OP_MAX_PAGES];
     uint32_t                before[UCT_NPRDMA_OP_MAX_PAGES];
 };

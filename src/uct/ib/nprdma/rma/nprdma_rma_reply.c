@@ -9,7 +9,7 @@
 #include "nprdma_op_slice.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_flush.h"
-#include "nprdma_rma_large.h"
+#include "nprdma_rma_copy.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_wait.h"
 
@@ -81,7 +81,7 @@ static const uct_nprdma_rma_reply_func_t uct_nprdma_rma_replies[] = {
     [UCT_NPRDMA_RMA_GET]      = uct_nprdma_rma_get_reply,
     [UCT_NPRDMA_RMA_ATOMIC]   = uct_nprdma_rma_atomic_reply,
     [UCT_NPRDMA_RMA_HELD]     = uct_nprdma_held_reply,
-    [UCT_NPRDMA_RMA_COPY]     = uct_nprdma_rma_large_reply,
+    [UCT_NPRDMA_RMA_COPY]     = uct_nprdma_rma_copy_reply,
     [UCT_NPRDMA_RMA_POPULATE] = uct_nprdma_op_populated
 };
 

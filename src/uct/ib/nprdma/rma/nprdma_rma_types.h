@@ -96,9 +96,9 @@ struct uct_nprdma_rma_wait {
         } bcopy;
         void                   *result;
         struct {
-            uct_nprdma_rma_large_t *range;
+            uct_nprdma_rma_copy_t *range;
             size_t                 length; /* Bytes of the request */
-        } large;
+        } copy;
         uct_nprdma_op_slice_t *slice;
         uct_nprdma_op_t       *op;
     };
@@ -170,8 +170,8 @@ struct uct_nprdma_rma {
     /* Single stores since the last reply that was too large for a spare */
     uint32_t                num_alone;
     uint32_t                num_waits;  /* Awaited replies, without the spare */
-    uint32_t                num_large;  /* Those of ranges of larges */
-    uint32_t                num_small;  /* Those of ranges of smalls */
+    /* Those of ranges that are copied; indexed by is_large, as copies */
+    uint32_t                num_copies[2];
     uint32_t                num_slots;  /* Slots for received data */
     /* Slots for data that requests of large operations have; not in
      * num_slots */
@@ -187,8 +187,7 @@ struct uct_nprdma_rma {
     ucs_status_t            error;
     ucs_queue_head_t        waits;      /* In the order of their replies */
     ucs_queue_head_t        flushes;
-    ucs_queue_head_t        larges;     /* Not completely requested */
-    ucs_queue_head_t        smalls;     /* Those of small operations */
+    ucs_queue_head_t        copies[2];  /* Not completely requested */
     uct_nprdma_op_ep_t      ops;
     uct_nprdma_bulk_t       bulk;       /* For slices of large operations */
     /* Called behind the last WR of svc and of bulk after a failure */

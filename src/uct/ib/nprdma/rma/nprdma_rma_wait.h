@@ -37,7 +37,7 @@ int uct_nprdma_rma_is_small(uint32_t length);
 
 /* The request is one of a large operation, and has a slot for data: for its
  * reply or its message. The slot counts in rma->num_large_slots while the reply
- * is awaited. See uct_nprdma_rma_large_may_take(). */
+ * is awaited. See uct_nprdma_rma_copy_may_take(). */
 void uct_nprdma_rma_wait_set_large(uct_nprdma_rma_res_t *res,
                                    uct_nprdma_rma_wait_t *wait);
 

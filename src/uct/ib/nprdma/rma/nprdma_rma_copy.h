@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#ifndef UCT_NPRDMA_RMA_LARGE_H_
-#define UCT_NPRDMA_RMA_LARGE_H_
+#ifndef UCT_NPRDMA_RMA_COPY_H_
+#define UCT_NPRDMA_RMA_COPY_H_
 
 #include "nprdma_rma_types.h"
 
@@ -12,21 +12,21 @@
 
 /* See nprdma_rma_reply.c */
 uct_completion_t *
-uct_nprdma_rma_large_reply(uct_nprdma_rma_iface_t *iface,
-                           uct_nprdma_rma_wait_t *wait, const void *data,
-                           ucs_status_t *status);
+uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_rma_wait_t *wait, const void *data,
+                          ucs_status_t *status);
 
 
 /* Queue a range, and send requests as far as resources allow. The caller owns
  * the range until its function is called. */
-void uct_nprdma_rma_large_add(uct_nprdma_rma_iface_t *iface,
-                              uct_nprdma_rma_t *rma,
-                              uct_nprdma_rma_large_t *large);
+void uct_nprdma_rma_copy_add(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma,
+                             uct_nprdma_rma_copy_t *copy);
 
 
 /* Send requests of queued ranges as long as there are resources */
-unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
-                                   uct_nprdma_rma_t *rma);
+unsigned uct_nprdma_rma_copy_send(uct_nprdma_rma_iface_t *iface,
+                                  uct_nprdma_rma_t *rma);
 
 
 /* Whether a request of a large operation may take a slot for data. Large
@@ -34,7 +34,7 @@ unsigned uct_nprdma_rma_large_send(uct_nprdma_rma_iface_t *iface,
  * endpoint whose small operations have slots may always have one: they may be
  * held, and wait for the large operation. So may one endpoint of the
  * interface. */
-int uct_nprdma_rma_large_may_take(uct_nprdma_rma_iface_t *iface,
-                                  const uct_nprdma_rma_t *rma);
+int uct_nprdma_rma_copy_may_take(uct_nprdma_rma_iface_t *iface,
+                                 const uct_nprdma_rma_t *rma);
 
 #endif
