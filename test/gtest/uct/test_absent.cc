@@ -10,22 +10,16 @@ extern "C" {
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <set>
 #include <thread>
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 /*
@@ -44,7 +38,7 @@ uint64_t content(size_t index) { return UINT64_C(0xabcd000000000000) + index; }
 /* Memory whose page faults wait until a test provides the page */
 class held_pages {
 public:
-    explicit held_pages(size_t count = num_pages) : m_count(count)
+    held_pages()
     {
         uffdio_api api      = {};
         uffdio_register reg = {};
@@ -69,7 +63,7 @@ public:
     held_pages(const held_pages&) = delete;
 
     bool works() const { return m_works; }
-    size_t length() const { return m_count * page; }
+    static size_t length() { return num_pages * page; }
     char *ptr(size_t index = 0) const { return m_ptr + (index * page); }
 
     /* Ends all faults; untouched pages become pages of zeros */
@@ -106,15 +100,7 @@ public:
         m_faults.erase(index);
     }
 
-    void wake(size_t index)
-    {
-        uffdio_range range = {(uintptr_t)ptr(index), page};
-
-        EXPECT_EQ(0, ioctl(m_uffd, UFFDIO_WAKE, &range)) << errno;
-    }
-
 private:
-    size_t           m_count;
     char             *m_ptr;
     int              m_uffd;
     bool             m_works;
@@ -156,23 +142,6 @@ uint64_t word(const svc_requester::bytes &reply)
         memcpy(&value, header(reply) + 1, sizeof(value));
     }
     return value;
-}
-
-/* Threads of this process that bring pages in */
-unsigned num_pagers()
-{
-    DIR *dir       = opendir("/proc/self/task");
-    unsigned count = 0;
-    struct dirent *entry;
-
-    while ((entry = readdir(dir)) != nullptr) {
-        std::ifstream file(std::string("/proc/self/task/") + entry->d_name +
-                           "/comm");
-        std::string name;
-        count += std::getline(file, name) && (name == "nprdma-pager");
-    }
-    closedir(dir);
-    return count;
 }
 
 svc_requester::bytes bytes_of(uint64_t value)
@@ -352,11 +321,16 @@ protected:
 
 TEST_F(test_absent, faults_of_one_peer_overlap)
 {
+    constexpr int rounds = 100;
+
     for (unsigned i = 0; i < num_pages; ++i) {
         m_requester->post(fetch(*m_absent, i));
     }
     await_faults(num_pages);
     EXPECT_EQ(0u, m_entity->counter("served_fetches"));
+    for (int round = 0; round < rounds; ++round) {
+        expect_other_is_served(round); /* Other peers do not wait */
+    }
     EXPECT_EQ(num_pages, m_entity->counter("pagein_peak"));
 
     /* The pages come in the wrong order, the replies in the right one */
@@ -366,46 +340,11 @@ TEST_F(test_absent, faults_of_one_peer_overlap)
     for (unsigned i = 0; i < num_pages; ++i) {
         expect_data(i);
     }
-    EXPECT_EQ(num_pages, m_entity->counter("served_fetches"));
+    EXPECT_EQ(rounds + num_pages, m_entity->counter("served_fetches"));
     EXPECT_EQ(num_pages, m_entity->counter("pagein_jobs"));
     EXPECT_EQ(num_pages, m_entity->counter("pagein_slow"));
     EXPECT_EQ(num_pages, m_entity->counter("pagein_threads"));
     EXPECT_EQ(0u, m_entity->counter("served_errors"));
-}
-
-TEST_F(test_absent, other_peers_do_not_wait)
-{
-    for (unsigned i = 0; i < num_pages; ++i) {
-        m_requester->post(fetch(*m_absent, i));
-    }
-    await_faults(num_pages);
-    for (int round = 0; round < 100; ++round) {
-        expect_other_is_served(round);
-    }
-    for (unsigned i = 0; i < num_pages; ++i) {
-        m_held.provide(i);
-        expect_data(i);
-    }
-}
-
-/* The same while the application executes the requests */
-TEST_F(test_absent, progress_does_not_wait)
-{
-    m_requester->post(fetch(*m_absent, 0));
-    await_faults(1);
-    m_entity->wait([&]() { return true; });
-    for (int i = 0; i < 1000; ++i) {
-        m_entity->progress();
-    }
-    m_other->post(store(*m_present, 0, 8), bytes_of(78));
-    m_entity->wait([&]() {
-        return *m_present->ptr<volatile uint64_t>() == 78;
-    });
-    m_held.provide(0);
-    m_entity->wait([&]() {
-        return m_entity->counter("served_fetches") == 1;
-    });
-    expect_data(0);
 }
 
 TEST_F(test_absent, one_connection_stays_in_order)
@@ -463,28 +402,6 @@ TEST_F(test_absent, threads_are_bounded)
     EXPECT_EQ(3u, m_entity->counter("pagein_threads"));
 }
 
-/* Two thirds of what can be parked: the rest is for other peers */
-TEST_F(test_absent, flood_behind_an_absent_page)
-{
-    constexpr unsigned count = 300;
-
-    m_requester->post(fetch(*m_absent, 0));
-    await_faults(1);
-    for (unsigned i = 0; i < count; ++i) {
-        m_requester->post(store(*m_present, page, 8), bytes_of(i));
-    }
-    for (int round = 0; round < 10; ++round) {
-        expect_other_is_served(round);
-    }
-    EXPECT_EQ(10u, m_entity->counter("served_stores"));
-    m_held.provide(0);
-    expect_data(0);
-    await([&]() {
-        return m_entity->counter("served_stores") == 10 + count;
-    });
-    EXPECT_EQ(count - 1, *m_present->ptr<uint64_t>(page));
-}
-
 /* Beyond its share the peer itself waits, and nothing is lost */
 TEST_F(test_absent, flood_beyond_the_share)
 {
@@ -505,24 +422,6 @@ TEST_F(test_absent, flood_beyond_the_share)
     expect_data(0);
     await([&]() { return m_entity->counter("served_stores") == count; });
     EXPECT_EQ(count - 1, *m_present->ptr<uint64_t>(page));
-}
-
-/* Stores with data keep their slots, but not more than half of all */
-TEST_F(test_absent, large_stores_behind_an_absent_page)
-{
-    constexpr unsigned count = 8;
-
-    m_requester->post(fetch(*m_absent, 0));
-    await_faults(1);
-    for (unsigned i = 0; i < count; ++i) {
-        m_requester->post(store(*m_present, page, 8000),
-                          svc_requester::bytes(8000, 'a' + i));
-    }
-    expect_other_is_served();
-    m_held.provide(0);
-    expect_data(0);
-    await([&]() { return m_entity->counter("served_stores") == count + 1; });
-    EXPECT_EQ('a' + (int)count - 1, *m_present->ptr(page + 7999));
 }
 
 /* A POPULATE for writing as well, with as much as has come */
@@ -550,20 +449,6 @@ TEST_F(test_absent, populate)
     EXPECT_EQ(1u, m_entity->counter("pagein_jobs"));
 }
 
-TEST_F(test_absent, unmapped_meanwhile)
-{
-    m_requester->post(fetch(*m_absent, 0));
-    m_requester->post(fetch(*m_absent, 1));
-    await_faults(2);
-    ASSERT_EQ(0, munmap(m_held.ptr(0), page));
-    m_held.wake(0);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              header(m_requester->receive())->status);
-    m_held.provide(1);
-    expect_data(1);
-    expect_other_is_served();
-}
-
 /* It does not wait for the page, and the peer gets no data */
 TEST_F(test_absent, deregistered_meanwhile)
 {
@@ -572,23 +457,6 @@ TEST_F(test_absent, deregistered_meanwhile)
     m_absent->deregister();
     m_held.provide(0);
     EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, header(m_requester->receive())->status);
-}
-
-TEST_F(test_absent, no_page_of_others)
-{
-    buffer part(m_entity->md(), page, m_held.ptr(2));
-    auto request = fetch(part, 0);
-
-    request.length = page + 1;
-    m_requester->post(request);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_RANGE,
-              header(m_requester->receive())->status);
-    request        = fetch(part, 0);
-    request.key   += UINT64_C(1) << 32;
-    m_requester->post(request);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, header(m_requester->receive())->status);
-    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
-    EXPECT_TRUE(m_held.faults().empty());
 }
 
 /* Its connection ends, and its requests with it */
@@ -620,23 +488,6 @@ TEST_F(test_absent, peer_dies_meanwhile)
     EXPECT_EQ(content(5), word(next.receive()));
     EXPECT_EQ(2u + 2, m_entity->counter("served_fetches"));
     EXPECT_NE(99, *m_present->ptr(page));
-}
-
-/* What a peer has sent is not executed when it is gone: it could have connected
- * again, and have written something else since */
-TEST_F(test_absent, peer_is_gone_when_the_page_comes)
-{
-    open({{"NPRDMA_CM_PROBE_INTERVAL", "1s"}});
-    m_requester->post(fetch(*m_absent, 0));
-    m_requester->post(store(*m_present, page, 8), bytes_of(99));
-    await_faults(1);
-    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 2; });
-    m_requester->kill();
-    m_held.provide(0);
-    m_entity->wait([&]() { return m_entity->counter("cm_responders") == 1; });
-    EXPECT_EQ(1u, m_entity->counter("served_fetches"));
-    EXPECT_EQ(0u, m_entity->counter("served_stores"));
-    EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
 }
 
 /* The answer to a probe that was posted before the page came says nothing about
@@ -718,206 +569,5 @@ TEST_F(test_absent, closed_meanwhile)
     EXPECT_NE(std::string::npos, log.lines()[0].find("2 threads still wait"));
     m_held.provide(0);
     m_held.provide(1);
-    await([]() { return num_pagers() == 0; });
-}
-
-/* A child has no part in it */
-TEST_F(test_absent, forked_meanwhile)
-{
-    m_requester->post(fetch(*m_absent, 0));
-    await_faults(1);
-    pid_t pid = fork();
-    if (pid == 0) {
-        m_entity->progress();
-        _exit((m_entity->progress() == 0) ? 0 : 1);
-    }
-    int status = -1;
-    EXPECT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
-    expect_other_is_served();
-    m_held.provide(0);
-    expect_data(0);
-}
-
-/* Nothing tells that a page of a FETCH in copy mode is absent. The first one is
- * brought in by the service; that it took long is remembered. */
-TEST_F(test_absent, copy_mode)
-{
-    auto plain = [&](size_t index) {
-        auto request = fetch(*m_absent, index);
-        request.op   = 0;
-        return request;
-    };
-
-    open({{"NPRDMA_MONITOR", "copy"}, {"NPRDMA_SVC_THREADS", "16"}});
-    m_requester->post(plain(0));
-    await_faults(1);
-    double start = now();
-    await([&]() { return now() - start > 1e-3; });
-    m_held.provide(0);
-    expect_data(0);
-    EXPECT_EQ(0u, m_entity->counter("pagein_jobs"));
-
-    for (unsigned i = 1; i < num_pages; ++i) {
-        m_requester->post(plain(i));
-    }
-    await_faults(num_pages - 1);
-    expect_other_is_served();
-    for (unsigned i = 1; i < num_pages; ++i) {
-        m_held.provide(i);
-        expect_data(i);
-    }
-
-    /* A page that is there needs no thread */
-    m_requester->post(plain(3));
-    expect_data(3);
-    EXPECT_EQ(num_pages - 1, m_entity->counter("pagein_jobs"));
-}
-
-/* Pages that the kernel has only to clear: a thread finds that out once, and
- * again if the scheduler makes the service wait. A request has many of them,
- * and to clear these takes as long as a disk. */
-TEST_F(test_absent, many_untouched_pages_need_no_thread)
-{
-    constexpr size_t count   = 128;
-    constexpr unsigned turns = 64;
-    char *ptr = (char*)mmap((void*)hole_place, count * page,
-                            PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    ASSERT_EQ((char*)hole_place, ptr);
-    madvise(ptr, count * page, MADV_NOHUGEPAGE);
-    {
-        buffer untouched(m_entity->md(), count * page, ptr);
-        auto request  = svc_request(UCT_NPRDMA_SVC_POPULATE, key_of(untouched),
-                                    untouched.address(), count * page);
-        request.op    = UCT_NPRDMA_SVC_POPULATE_WRITE;
-        request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
-        for (unsigned i = 0; i < turns; ++i) {
-            ASSERT_EQ(0, madvise(ptr, count * page, MADV_DONTNEED));
-            m_requester->post(request);
-            EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                      header(m_requester->receive())->status);
-        }
-    }
-    EXPECT_LE(turns * count / 2, m_entity->counter("pages_populated"));
-    EXPECT_LE(1u, m_entity->counter("pagein_jobs"));
-    EXPECT_GT(turns / 4, m_entity->counter("pagein_jobs"));
-    munmap(ptr, count * page);
-}
-
-/* Pages of a file that the kernel has to read */
-class test_absent_file : public test_absent {
-protected:
-    void SetUp() override
-    {
-        test_absent::SetUp();
-        if (IsSkipped()) {
-            return;
-        }
-
-        char name[] = "nprdma-test-XXXXXX";
-        m_fd = mkstemp(name);
-        ASSERT_LE(0, m_fd);
-        unlink(name);
-        for (unsigned i = 0; i < num_pages; ++i) {
-            std::vector<uint64_t> data(page / sizeof(uint64_t), content(i));
-            ASSERT_EQ((ssize_t)page, write(m_fd, data.data(), page));
-        }
-        ASSERT_EQ(0, fsync(m_fd));
-        m_ptr = (char*)mmap(nullptr, num_pages * page, PROT_READ, MAP_SHARED,
-                            m_fd, 0);
-        ASSERT_NE(MAP_FAILED, (void*)m_ptr);
-        madvise(m_ptr, num_pages * page, MADV_RANDOM);
-        if (!drop()) {
-            GTEST_SKIP() << "SKIPPED: the file system keeps files in memory";
-        }
-    }
-
-    void TearDown() override
-    {
-        test_absent::TearDown();
-        if (m_ptr != nullptr) {
-            munmap(m_ptr, num_pages * page);
-            ::close(m_fd);
-        }
-    }
-
-    unsigned resident() const
-    {
-        unsigned char vec[num_pages];
-        EXPECT_EQ(0, mincore(m_ptr, num_pages * page, vec));
-        return std::count_if(vec, vec + num_pages,
-                             [](unsigned char c) { return c & 1; });
-    }
-
-    bool drop()
-    {
-        madvise(m_ptr, num_pages * page, MADV_DONTNEED);
-        posix_fadvise(m_fd, 0, 0, POSIX_FADV_DONTNEED);
-        return resident() == 0;
-    }
-
-    int  m_fd;
-    char *m_ptr = nullptr;
-};
-
-TEST_F(test_absent_file, threads_read_them)
-{
-    buffer registered(m_entity->md(), num_pages * page, m_ptr,
-                      UCT_MD_MEM_ACCESS_REMOTE_GET);
-
-    ASSERT_EQ(0u, resident());
-    for (unsigned i = 0; i < num_pages; ++i) {
-        m_requester->post(fetch(registered, i));
-    }
-    for (unsigned i = 0; i < num_pages; ++i) {
-        expect_data(i);
-    }
-    /* A page that comes just then counts as quick, and is taken for a hint that
-     * the next one is */
-    uint64_t num_jobs = m_entity->counter("pagein_jobs");
-    EXPECT_LE(num_pages / 2, num_jobs);
-    EXPECT_LE(num_pages / 2, m_entity->counter("pagein_slow"));
-
-    /* In the page cache, but in no page table: no thread is needed */
-    madvise(m_ptr, num_pages * page, MADV_DONTNEED);
-    ASSERT_EQ(num_pages, resident());
-    for (unsigned i = 0; i < num_pages; ++i) {
-        m_requester->post(fetch(registered, i));
-        expect_data(i);
-    }
-    EXPECT_EQ(num_jobs, m_entity->counter("pagein_jobs"));
-}
-
-/* No thread can be started: the service brings the page in */
-PEER_FUNCTION(process_without_pagers)
-{
-    struct rlimit before, limit;
-    entity e;
-    buffer memory(e.md(), page);
-    svc_requester requester(e);
-    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
-
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, requester.status(nop));
-    getrlimit(RLIMIT_NPROC, &before);
-    limit          = before;
-    limit.rlim_cur = 0;
-    EXPECT_EQ(0, setrlimit(RLIMIT_NPROC, &limit));
-    madvise(memory.ptr(), page, MADV_DONTNEED);
-    requester.post(fetch(memory, 0));
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(requester.receive())->status);
-    EXPECT_EQ(1u, e.counter("served_fetches"));
-    EXPECT_EQ(0u, e.counter("pagein_jobs"));
-    EXPECT_EQ(0u, e.counter("pagein_threads"));
-    /* LeakSanitizer needs a thread at the end */
-    EXPECT_EQ(0, setrlimit(RLIMIT_NPROC, &before));
-    return 0;
-}
-
-TEST(test_absent_limits, no_threads)
-{
-    component_copy everybody_may;
-    peer process("process_without_pagers", 65534, 8 * 1024 * 1024);
-
-    EXPECT_EQ(0, process.join());
+    await([]() { return num_threads(getpid(), "nprdma-pager") == 0; });
 }

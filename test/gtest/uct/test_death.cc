@@ -1,18 +1,18 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "operations.h"
 #include "serve.h"
-#include "uct_test.h"
 
 #include <algorithm>
-#include <cstring>
 #include <random>
 
 #include <poll.h>
 #include <sys/mman.h>
 
 /*
- * Peers die while operations wait for them, and the program never probes them.
- * All outstanding operations end with an error, soon.
+ * Peers are stopped, or die, while operations wait for them, and the program
+ * never probes them. Other peers are served meanwhile. When a peer has died,
+ * all outstanding operations end with an error, soon.
  */
 
 namespace {
@@ -21,108 +21,29 @@ constexpr size_t large      = 300000;
 constexpr size_t place      = 512 * 1024;
 constexpr size_t num_places = 64;
 
-/* One kind of operation. It starts at a place in the target's memory. */
-struct operation {
+/* A kind of operation, and what it meets at the target */
+struct death_case {
     const char *name;
     bool       software;  /* The target's software has to act */
     bool       untouched; /* The pages have never been touched */
     bool       copy;      /* In copy mode */
-    ucs_status_t (*start)(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                          const buffer &local, uct_completion_t *comp);
+    decltype(operation::start) start;
 };
 
-size_t pack_8000(void *dest, void *arg)
-{
-    memcpy(dest, arg, 8000);
-    return 8000;
-}
-
-void unpack(void *arg, const void *data, size_t length)
-{
-    memcpy(arg, data, length);
-}
-
-/* Operations that only a flush reports end when the flush does */
-ucs_status_t flush(uct_ep_h ep, ucs_status_t status, uct_completion_t *comp)
-{
-    if (status < 0) {
-        return status;
-    }
-    status = uct_ep_flush(ep, 0, comp);
-    /* An operation that was started is not started again */
-    return (status == UCS_ERR_NO_RESOURCE) ? UCS_OK : status;
-}
-
-ucs_status_t am(uct_ep_h ep, uint64_t, uct_rkey_t, const buffer &local,
-                uct_completion_t *comp)
-{
-    return flush(ep, uct_ep_am_short(ep, 1, 0, local.ptr(), 100), comp);
-}
-
-ucs_status_t put_short(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                       const buffer &local, uct_completion_t *comp)
-{
-    return flush(ep, uct_ep_put_short(ep, local.ptr(), 8, address, rkey), comp);
-}
-
-ucs_status_t put_bcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                       const buffer &local, uct_completion_t *comp)
-{
-    return flush(ep, (ucs_status_t)std::min<ssize_t>(
-                             0, uct_ep_put_bcopy(ep, pack_8000, local.ptr(),
-                                                 address, rkey)), comp);
-}
-
-ucs_status_t atomic_post(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                         const buffer &, uct_completion_t *comp)
-{
-    return flush(ep, uct_ep_atomic64_post(ep, UCT_ATOMIC_OP_ADD, 1, address,
-                                          rkey), comp);
-}
-
-ucs_status_t atomic_fetch(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                          const buffer &local, uct_completion_t *comp)
-{
-    return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1,
-                                 local.ptr<uint64_t>(), address, rkey, comp);
-}
-
-ucs_status_t get_bcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                       const buffer &local, uct_completion_t *comp)
-{
-    return uct_ep_get_bcopy(ep, unpack, local.ptr(), 4000, address, rkey, comp);
-}
-
-template<size_t length>
-ucs_status_t put_zcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                       const buffer &local, uct_completion_t *comp)
-{
-    uct_iov_t iov = {local.ptr(), length, local.memh(), 0, 1};
-    return uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp);
-}
-
-template<size_t length>
-ucs_status_t get_zcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
-                       const buffer &local, uct_completion_t *comp)
-{
-    uct_iov_t iov = {local.ptr(), length, local.memh(), 0, 1};
-    return uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
-}
-
-const operation operations[] = {
-    {"am", false, false, false, am},
-    {"put_short", true, false, false, put_short},
-    {"put_bcopy", true, false, false, put_bcopy},
-    {"put_zcopy", false, false, false, put_zcopy<large>},
-    {"get_bcopy", false, false, false, get_bcopy},
-    {"get_zcopy", false, false, false, get_zcopy<large>},
-    {"atomic_post", true, false, false, atomic_post},
-    {"atomic_fetch", true, false, false, atomic_fetch},
-    {"assist_fetch", true, true, false, get_zcopy<4096>},
-    {"assist_populate_get", true, true, false, get_zcopy<large>},
-    {"assist_populate_put", true, true, false, put_zcopy<large>},
-    {"assist_large_get", true, true, true, get_zcopy<large>},
-    {"assist_large_put", true, true, true, put_zcopy<large>},
+const death_case cases[] = {
+    {"am", false, false, false, op_am.start},
+    {"put_short", true, false, false, op_put_short.start},
+    {"put_bcopy", true, false, false, start_put_bcopy<8000>},
+    {"put_zcopy", false, false, false, start_put_zcopy<large>},
+    {"get_bcopy", false, false, false, start_get_bcopy<4000>},
+    {"get_zcopy", false, false, false, start_get_zcopy<large>},
+    {"atomic_post", true, false, false, op_atomic_post.start},
+    {"atomic_fetch", true, false, false, op_atomic_fetch.start},
+    {"assist_fetch", true, true, false, start_get_zcopy<4096>},
+    {"assist_populate_get", true, true, false, start_get_zcopy<large>},
+    {"assist_populate_put", true, true, false, start_put_zcopy<large>},
+    {"assist_large_get", true, true, true, start_get_zcopy<large>},
+    {"assist_large_put", true, true, true, start_put_zcopy<large>},
 };
 
 PEER_FUNCTION(death_target)
@@ -138,8 +59,30 @@ PEER_FUNCTION(death_target)
 
 } // namespace
 
-class test_death : public ::testing::TestWithParam<operation> {
+class test_death : public ::testing::TestWithParam<death_case> {
 protected:
+    struct target {
+        std::unique_ptr<peer> process;
+        uct_ep_h              ep          = nullptr;
+        uct_rkey_t            rkey        = 0;
+        uint64_t              base        = 0;
+        unsigned              num_started = 0;
+    };
+
+    void connect(target &t)
+    {
+        t.process.reset(new peer("death_target"));
+        t.process->put((int)GetParam().copy);
+        t.process->put((int)GetParam().untouched);
+        t.ep   = m_entity->connect(t.process->get_bytes());
+        t.rkey = m_entity->unpack(t.process->get_bytes());
+        t.base = t.process->get<uint64_t>();
+        /* Wire-up has a time limit of its own, so it ends before the test
+         * begins */
+        ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(t.ep, m_local->ptr(), t.base,
+                                                  t.rkey));
+    }
+
     void start()
     {
         config_t config = {{"TIMEOUT", is_fast() ? "20ms" : "250ms"},
@@ -147,42 +90,38 @@ protected:
         if (GetParam().copy) {
             config["MONITOR"] = "copy";
         }
-        m_peer.reset(new peer("death_target"));
-        m_peer->put((int)GetParam().copy);
-        m_peer->put((int)GetParam().untouched);
         m_entity.reset(new entity(config));
         m_local.reset(new buffer(m_entity->md(), large));
         m_local->fill(2);
-        m_ep   = m_entity->connect(m_peer->get_bytes());
-        m_rkey = m_entity->unpack(m_peer->get_bytes());
-        m_base = m_peer->get<uint64_t>();
-        /* Wire-up has a time limit of its own, so it ends before the test
-         * begins */
-        ASSERT_NO_FATAL_FAILURE(m_entity->wire_up(m_ep, m_local->ptr(), m_base,
-                                                  m_rkey));
+        connect(m_victim);
+        m_peer = m_victim.process.get();
+        m_ep   = m_victim.ep;
     }
 
     void TearDown() override
     {
-        m_peer.reset();
+        m_victim.process.reset();
+        m_other.process.reset();
         m_local.reset();
         m_entity.reset();
     }
 
     /* Start one more operation, at a place of its own while there are free
      * ones */
-    ucs_status_t start_one()
+    ucs_status_t start_one(target &t, const death_case &op)
     {
         auto comp           = std::make_unique<completion>();
-        uint64_t address    = m_base + (m_num_started % num_places) * place;
-        ucs_status_t status = GetParam().start(m_ep, address, m_rkey, *m_local,
-                                               comp.get());
+        uint64_t address    = t.base + (t.num_started % num_places) * place;
+        ucs_status_t status = op.start(t.ep, address, t.rkey, *m_local,
+                                       comp.get());
         if (status == UCS_INPROGRESS) {
             m_comps.push_back(std::move(comp));
         }
-        m_num_started += !UCS_STATUS_IS_ERR(status);
+        t.num_started += !UCS_STATUS_IS_ERR(status);
         return status;
     }
+
+    ucs_status_t start_one() { return start_one(m_victim, GetParam()); }
 
     size_t num_outstanding() const
     {
@@ -198,7 +137,7 @@ protected:
     {
         int refused = 0;
 
-        while ((refused < 1000) && (m_num_started < 1000)) {
+        while ((refused < 1000) && (m_victim.num_started < 1000)) {
             ucs_status_t status = start_one();
             ASSERT_TRUE(!UCS_STATUS_IS_ERR(status) ||
                         (status == UCS_ERR_NO_RESOURCE));
@@ -237,22 +176,6 @@ protected:
         EXPECT_EQ(comps.empty() ? 0u : 1u, m_entity->failed.count(m_ep));
     }
 
-    /* After the loss of a peer, the initiator can work with another one */
-    void expect_new_peer()
-    {
-        m_peer.reset(new peer("death_target"));
-        m_peer->put((int)GetParam().copy);
-        m_peer->put(0);
-        uct_ep_h ep     = m_entity->connect(m_peer->get_bytes());
-        uct_rkey_t rkey = m_entity->unpack(m_peer->get_bytes());
-        uint64_t base   = m_peer->get<uint64_t>();
-        ASSERT_EQ(UCS_OK, m_entity->retry([&]() {
-            return uct_ep_put_short(ep, m_local->ptr(), 8, base, rkey);
-        }));
-        m_entity->flush(ep);
-        EXPECT_EQ(0u, m_entity->failed.count(ep));
-    }
-
     /* As a program that has nothing else to do */
     void sleep()
     {
@@ -278,11 +201,9 @@ protected:
 
     std::unique_ptr<entity> m_entity;
     std::unique_ptr<buffer> m_local;
-    std::unique_ptr<peer>   m_peer;
-    uct_ep_h                m_ep          = nullptr;
-    uct_rkey_t              m_rkey        = 0;
-    uint64_t                m_base        = 0;
-    unsigned                m_num_started = 0;
+    target                  m_victim, m_other;
+    peer                    *m_peer = nullptr; /* Of the victim */
+    uct_ep_h                m_ep    = nullptr;
     std::vector<std::unique_ptr<completion>> m_comps;
 };
 
@@ -294,17 +215,64 @@ TEST_P(test_death, stopped_then_killed)
     m_peer->stop();
     start_all();
     m_peer->kill();
-    expect_end([&]() { m_entity->progress(); });
-    expect_new_peer();
+    expect_end([&]() { sleep(); });
+
+    /* After the loss of a peer, the initiator can work with another one */
+    connect(m_other);
+    m_entity->flush(m_other.ep);
+    EXPECT_EQ(0u, m_entity->failed.count(m_other.ep));
 }
 
-TEST_P(test_death, stopped_then_killed_requester_sleeps)
+/* One of two targets is stopped, and gets as many operations of one kind as the
+ * requester accepts, which are bounded. The other target is served with all
+ * kinds, and nothing is lost. */
+TEST_P(test_death, others_are_served_meanwhile)
 {
+    struct request : uct_pending_req_t {
+        std::function<ucs_status_t()> send;
+        bool                          done = false;
+    } first, second;
+    auto add_pending = [&](request &req, target &t) {
+        req.send = [&]() { return start_one(t, GetParam()); };
+        req.func = [](uct_pending_req_t *self) {
+            auto *mine          = static_cast<request*>(self);
+            ucs_status_t status = mine->send();
+            mine->done          = status != UCS_ERR_NO_RESOURCE;
+            return mine->done ? UCS_OK : status;
+        };
+        ASSERT_EQ(UCS_OK, uct_ep_pending_add(t.ep, &req, 0));
+    };
+
     start();
+    connect(m_other);
     m_peer->stop();
     start_all();
-    m_peer->kill();
-    expect_end([&]() { sleep(); });
+    EXPECT_TRUE(!GetParam().software || (m_victim.num_started < 1000));
+    for (const death_case &op : cases) {
+        for (int i = 0; (op.copy == GetParam().copy) && (i < 20); ++i) {
+            EXPECT_FALSE(UCS_STATUS_IS_ERR(m_entity->retry([&]() {
+                return start_one(m_other, op);
+            })));
+        }
+    }
+    m_entity->flush(m_other.ep);
+    EXPECT_LE(m_entity->counter("pinned_bytes"), 4u << 20);
+
+    /* Also behind a request for the stopped one that waits in the queue */
+    if (start_one() == UCS_ERR_NO_RESOURCE) {
+        add_pending(first, m_victim);
+        add_pending(second, m_other);
+        m_entity->wait([&]() { return second.done; });
+        EXPECT_FALSE(first.done);
+        m_peer->go_on();
+        m_entity->wait([&]() { return first.done; });
+    }
+    m_peer->go_on();
+    m_entity->wait([&]() { return num_outstanding() == 0; });
+    for (auto &comp : m_comps) {
+        EXPECT_EQ(UCS_OK, comp->status);
+    }
+    EXPECT_TRUE(m_entity->failed.empty());
 }
 
 TEST_P(test_death, killed_at_random)
@@ -346,7 +314,7 @@ TEST_P(test_death, killed_at_random)
         }
         EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_entity->failed[m_ep]);
         m_comps.clear();
-        m_num_started = 0;
+        m_victim.num_started = 0;
         TearDown();
     }
 }
@@ -376,55 +344,7 @@ TEST_P(test_death, check_detects_death)
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(operations),
-                         [](const ::testing::TestParamInfo<operation> &info) {
+INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(cases),
+                         [](const ::testing::TestParamInfo<death_case> &info) {
                              return std::string(info.param.name);
                          });
-
-/* A pending request gets the error of its endpoint */
-TEST(test_death_pending, pending_request_gets_the_error)
-{
-    struct request : uct_pending_req_t {
-        uct_ep_h     ep;
-        unsigned     num_calls;
-        ucs_status_t status;
-    } request = {};
-    entity e(config_t{{"TIMEOUT", "20ms"}, {"RETRY_COUNT", "3"}});
-    peer target("death_target");
-
-    target.put(0);
-    target.put(1);
-    request.ep = e.connect(target.get_bytes());
-    target.get_bytes();
-    target.get<uint64_t>();
-    ASSERT_EQ(UCS_OK, e.retry([&]() {
-        return uct_ep_am_short(request.ep, 1, 0, nullptr, 0);
-    }));
-    e.flush(request.ep);
-    target.stop();
-
-    /* All messages that the target's NIC accepts without its software */
-    for (int refused = 0; refused < 1000;) {
-        ucs_status_t status = uct_ep_am_short(request.ep, 1, 0, nullptr, 0);
-        refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
-        e.progress();
-    }
-    request.status = UCS_ERR_NO_RESOURCE;
-    request.func   = [](uct_pending_req_t *self) {
-        struct request *req = static_cast<struct request*>(self);
-        ++req->num_calls;
-        req->status = uct_ep_am_short(req->ep, 1, 0, nullptr, 0);
-        return (req->status == UCS_ERR_NO_RESOURCE) ? req->status : UCS_OK;
-    };
-    ASSERT_EQ(UCS_OK, uct_ep_pending_add(request.ep, &request, 0));
-    e.wait([&]() { return request.num_calls > 0; });
-    ASSERT_EQ(UCS_ERR_NO_RESOURCE, request.status);
-
-    target.kill();
-    e.wait([&]() { return !e.failed.empty(); });
-    for (int i = 0; i < 1000; ++i) {
-        e.progress();
-    }
-    EXPECT_EQ(e.failed[request.ep], request.status);
-    uct_ep_pending_purge(request.ep, [](uct_pending_req_t*, void*) {}, nullptr);
-}

@@ -72,33 +72,13 @@ protected:
     ucs_status_t get(void *dest, size_t length, uint64_t address,
                      uct_rkey_t rkey)
     {
-        uct_iov_t iov = {dest, length, nullptr, 0, 1};
-        completion comp;
-
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, address, rkey, &comp);
-        });
-        if (status != UCS_INPROGRESS) {
-            return status;
-        }
-        m_a->wait([&]() { return comp.done; });
-        return comp.status;
+        return m_a->get(m_ab, dest, length, address, rkey);
     }
 
     ucs_status_t put(void *source, size_t length, uint64_t address,
                      uct_rkey_t rkey)
     {
-        uct_iov_t iov = {source, length, nullptr, 0, 1};
-        completion comp;
-
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_put_zcopy(m_ab, &iov, 1, address, rkey, &comp);
-        });
-        if (status != UCS_INPROGRESS) {
-            return status;
-        }
-        m_a->wait([&]() { return comp.done; });
-        return comp.status;
+        return m_a->put(m_ab, source, length, address, rkey);
     }
 
     /* No data of the memory becomes readable, and no write gets into it */

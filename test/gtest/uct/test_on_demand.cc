@@ -5,8 +5,15 @@
 #include <climits>
 #include <cstdlib>
 
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
+
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
 
 /*
  * On-demand paging of the device in place of a memory monitor: the emulated
@@ -172,42 +179,6 @@ TEST_P(test_on_demand_tiers, moves_the_right_data)
     }
 }
 
-/* Data is not verified, so it may have any value, that of the signature field
- * of the key included */
-TEST_P(test_on_demand_tiers, key_says_how_memory_is_reached)
-{
-    buffer memory(m_b->md(), size);
-    auto key = packed(memory.packed_key());
-
-    if (&it().target == &on_demand) {
-        EXPECT_EQ(UCT_NPRDMA_KEY_FLAG_ON_DEMAND, +key.flags);
-        EXPECT_NE(0u, key.r_rkey);
-        EXPECT_NE(0u, key.w_rkey);
-        EXPECT_NE(key.r_rkey, key.w_rkey);
-        EXPECT_EQ(0u, key.s_rkey);
-        EXPECT_EQ(0u, key.signature);
-        EXPECT_EQ(0u, m_b->counter("regions"));
-    } else {
-        EXPECT_EQ((&it().target == &windows) ? UCT_NPRDMA_KEY_FLAG_REGION : 0,
-                  +key.flags);
-    }
-}
-
-/* What UCX hears of the cost of a registration: where each one calls the
- * device, what one took in the check; elsewhere none */
-TEST_P(test_on_demand_tiers, registration_costs_what_it_took)
-{
-    for (auto *self : {m_a.get(), m_b.get()}) {
-        bool calls = (self == m_a.get()) ? (&it().initiator == &on_demand) :
-                                           (&it().target == &on_demand);
-        auto cost  = self->md_attr().reg_cost;
-
-        EXPECT_EQ(calls, cost.c > 0) << cost.c;
-        EXPECT_GT(1, cost.c);
-        EXPECT_EQ(0, cost.m);
-    }
-}
-
 
 /* --- the target's memory changes --------------------------------------- */
 
@@ -270,67 +241,6 @@ TEST_F(test_on_demand, follows_memory_that_is_mapped_again)
     munmap(ptr, size);
 }
 
-/* What is only read may be read-only on both sides, and is not copied for it */
-TEST_F(test_on_demand, sources_may_be_read_only)
-{
-    char *source = map(size), *local = map(size);
-    fill(source, size, 1);
-    ASSERT_EQ(0, mprotect(source, size, PROT_READ));
-    {
-        buffer remote(m_b->md(), size, source);
-        uct_rkey_t rkey = m_a->unpack(remote.packed_key());
-
-        EXPECT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
-        EXPECT_TRUE(holds(local, size, 1));
-    }
-    buffer target(m_b->md(), size);
-    uct_rkey_t rkey = m_a->unpack(target.packed_key());
-    EXPECT_EQ(UCS_OK, put(source, size, target.address(), rkey));
-    EXPECT_TRUE(holds(target.ptr(), size, 1));
-    EXPECT_LT(0u, m_a->counter("nic_on_demand"));
-    EXPECT_EQ(0u, m_a->counter("assist_store"));
-    munmap(source, size);
-    munmap(local, size);
-}
-
-/* After fork() the parent's memory is where the data goes, whichever of the two
- * processes gets a copy of the page */
-TEST_F(test_on_demand, fork_leaves_the_data_to_the_parent)
-{
-    char *ptr = map(size), *local = map(size);
-    buffer remote(m_b->md(), size, ptr);
-    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
-    int pipe_fds[2];
-    char byte;
-
-    fill(ptr, size, 1);
-    fill(local, size, 2);
-    ASSERT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
-    ASSERT_EQ(0, pipe(pipe_fds));
-    pid_t pid = fork();
-    ASSERT_LE(0, pid);
-    if (pid == 0) {
-        close(pipe_fds[1]);
-        ssize_t count = read(pipe_fds[0], &byte, 1); /* Until all is done */
-        _exit((count == 0) && holds(ptr, size, 1) && holds(local, size, 1) ?
-              0 : 1);
-    }
-    close(pipe_fds[0]);
-    fill(local, size, 3);
-    EXPECT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
-    EXPECT_TRUE(holds(ptr, size, 3));
-    fill(ptr, size, 4);
-    EXPECT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
-    EXPECT_TRUE(holds(local, size, 4));
-    close(pipe_fds[1]);
-    int status = -1;
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status) << "the child's memory changed";
-    remote.deregister();
-    munmap(ptr, size);
-    munmap(local, size);
-}
-
 
 /* The initiator's own pages are verified by its own tier, whatever the target
  * has */
@@ -367,7 +277,7 @@ TEST_F(test_on_demand_local, taken_page_is_sent_again)
 
 /* --- what cannot be repaired ------------------------------------------- */
 
-enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED };
+enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED, WATCHED };
 
 class test_on_demand_broken : public test_on_demand_base,
                               public ::testing::WithParamInterface<broken> {
@@ -391,6 +301,26 @@ protected:
         return static_cast<char*>(ptr);
     }
 
+    /* The second half is absent, under a userfaultfd for faults of user mode
+     * only. @return It, or -1 */
+    static int watch_faults(int fd, char *ptr)
+    {
+        uffdio_api api      = {};
+        uffdio_register reg = {};
+        int watch           = syscall(SYS_userfaultfd,
+                                      O_CLOEXEC | UFFD_USER_MODE_ONLY);
+
+        api.api         = UFFD_API;
+        api.features    = UFFD_FEATURE_MISSING_SHMEM;
+        reg.range.start = (uintptr_t)ptr + size / 2;
+        reg.range.len   = size / 2;
+        reg.mode        = UFFDIO_REGISTER_MODE_MISSING;
+        EXPECT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                               size / 2, size / 2));
+        return ((watch >= 0) && (ioctl(watch, UFFDIO_API, &api) == 0) &&
+                (ioctl(watch, UFFDIO_REGISTER, &reg) == 0)) ? watch : -1;
+    }
+
     static void expect_no_mapping_in(const char *hole, size_t length)
     {
         char *other = map(length);
@@ -401,10 +331,11 @@ protected:
 };
 
 static const char *const broken_names[] = {"not_mapped", "read_only",
-                                           "truncated"};
+                                           "truncated", "watched"};
 
 INSTANTIATE_TEST_SUITE_P(all, test_on_demand_broken,
-                         ::testing::Values(NOT_MAPPED, READ_ONLY, TRUNCATED),
+                         ::testing::Values(NOT_MAPPED, READ_ONLY, TRUNCATED,
+                                           WATCHED),
                          [](const auto &info) {
                              return broken_names[info.param];
                          });
@@ -415,6 +346,7 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
 {
     char *local = map(size);
     int fd      = memfd_create("on_demand", 0);
+    int watch   = -1;
     ASSERT_EQ(0, ftruncate(fd, size));
     char *ptr = map_below_space(fd, size);
     complaints log;
@@ -435,6 +367,10 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
         case TRUNCATED:
             ASSERT_EQ(0, ftruncate(fd, size / 2));
             break;
+        case WATCHED:
+            watch = watch_faults(fd, ptr);
+            ASSERT_LE(0, watch);
+            break;
         }
         expect_failure(put(local + size / 2, size / 2,
                            remote.address(size / 2), rkey));
@@ -443,7 +379,11 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
             EXPECT_EQ(content(1, size - 1), ptr[size - 1]);
         }
     }
-    EXPECT_LE(1u, count(log, "on-demand"));
+    EXPECT_LE(1u, count(log, (watch < 0) ? "on-demand" :
+                                           "under a userfaultfd?"));
+    if (watch >= 0) {
+        close(watch);
+    }
     m_a->disconnect(m_ab);
     m_ab = nullptr;
     close(fd);
@@ -517,26 +457,6 @@ TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
     }
     munmap(ptr, size);
     munmap(local, size);
-}
-
-/* A right that a registration does not give has no key of the device */
-TEST_F(test_on_demand, rights_have_their_own_keys)
-{
-    char *ptr = map(size);
-
-    for (unsigned flags : {UCT_MD_MEM_ACCESS_REMOTE_GET,
-                           UCT_MD_MEM_ACCESS_REMOTE_PUT,
-                           UCT_MD_MEM_ACCESS_REMOTE_ATOMIC}) {
-        uct_mem_h memh = reg(ptr, size, flags);
-        auto key       = packed(pack(memh));
-
-        EXPECT_EQ(flags == UCT_MD_MEM_ACCESS_REMOTE_GET, key.r_rkey != 0);
-        EXPECT_EQ(flags == UCT_MD_MEM_ACCESS_REMOTE_PUT, key.w_rkey != 0);
-        EXPECT_EQ((flags == UCT_MD_MEM_ACCESS_REMOTE_ATOMIC) ?
-                  0 : UCT_NPRDMA_KEY_FLAG_ON_DEMAND, +key.flags);
-        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-    }
-    munmap(ptr, size);
 }
 
 

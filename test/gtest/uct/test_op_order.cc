@@ -3,6 +3,7 @@
 #include "test_op_order.h"
 
 extern "C" {
+#include "uct/ib/nprdma/rma/nprdma_order.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 }
 
@@ -148,19 +149,6 @@ TEST_F(test_op_order, put_waits_for_get)
     EXPECT_EQ(60u, counter("held_overlaps"));
 }
 
-/* Gets do not wait for each other */
-TEST_F(test_op_order, get_passes_get)
-{
-    completion first, last;
-
-    start_missing(GET_ZCOPY, &first);
-    start(GET_ZCOPY, second, 0, length, &last);
-    m_a->wait([&]() { return first.done && last.done; });
-    EXPECT_EQ(0u, counter("held_overlaps"));
-    EXPECT_TRUE(arrived(0, 0, length));
-    EXPECT_TRUE(arrived(second, 0, length));
-}
-
 
 /* ---- the NIC and the target's software ---- */
 
@@ -291,30 +279,6 @@ TEST_F(test_op_order, atomic_waits_for_gets)
     }
 }
 
-/* Nothing waits for these atomics, so the target does not reply to each */
-TEST_F(test_op_order, held_atomics_share_replies)
-{
-    const unsigned count = 20;
-    completion put;
-    uint64_t replies;
-
-    start_missing(PUT_ZCOPY, &put);
-    *remote_word(other) = 0;
-    for (unsigned i = 0; i < count; ++i) {
-        ASSERT_EQ(UCS_OK, add_word(other, 1));
-    }
-    EXPECT_EQ(count, counter("held_atomics"));
-    replies = counter("svc_replies");
-    m_a->wait([&]() {
-        serve();
-        return *remote_word(other) == count;
-    });
-    EXPECT_TRUE(put.done);
-    /* One reply may belong to the request for the missing pages */
-    EXPECT_LE(counter("svc_replies"), replies + 2);
-    m_a->flush(m_ab);
-}
-
 class test_op_order_relaxed : public test_op_order {
 protected:
     config_t config() override
@@ -324,25 +288,6 @@ protected:
         return config;
     }
 };
-
-/* With relaxed order, where programs use fences, an atomic passes operations
- * that it does not overlap */
-TEST_F(test_op_order_relaxed, atomic_passes_disjoint_put)
-{
-    completion put;
-
-    start_missing(PUT_ZCOPY, &put);
-    *remote_word(other) = 0;
-    ASSERT_EQ(UCS_OK, add_word(other, 5));
-    await([&]() {
-        m_b->progress(); /* The put stays unverified */
-        return *remote_word(other) == 5;
-    });
-    EXPECT_FALSE(put.done);
-    EXPECT_EQ(0u, counter("held_atomics"));
-    m_a->flush(m_ab);
-    EXPECT_TRUE(arrived(0, 0, length));
-}
 
 TEST_F(test_op_order_relaxed, atomic_waits_for_overlapping_put)
 {
@@ -404,34 +349,24 @@ TEST_F(test_op_order, neighbours_pass)
     m_a->flush(m_ab);
 }
 
-TEST_F(test_op_order, messages_pass)
+/* A range at the end of the address space does not wrap */
+TEST(test_op_order_area, ends_of_the_address_space)
 {
-    completion put;
-    bool seen = false;
+    uct_nprdma_area_t none, first = uct_nprdma_area(0, 1);
+    uct_nprdma_area_t end  = uct_nprdma_area(UINT64_MAX, 1);
+    uct_nprdma_area_t more = uct_nprdma_area(UINT64_MAX - 3, 100);
 
-    ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(
-            m_b->iface(), 1,
-            [](void *arg, void*, size_t, unsigned) {
-                *static_cast<bool*>(arg) = true;
-                return UCS_OK;
-            },
-            &seen, 0));
-    m_a->wire_up(m_ab, m_local->ptr(), m_remote->address(), m_rkey);
-    m_a->flush(m_ab);
-    start_missing(PUT_ZCOPY, &put);
-    ASSERT_EQ(UCS_OK, put_word(word, 1));
-    ASSERT_EQ(UCS_OK, add_word(other, 1));
-    ASSERT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
-    await([&]() {
-        m_b->progress();
-        return seen;
-    });
-    EXPECT_FALSE(put.done);
-    m_a->flush(m_ab);
+    uct_nprdma_area_clear(&none);
+    EXPECT_EQ(UINT64_MAX, end.last);
+    EXPECT_EQ(UINT64_MAX, more.last);
+    EXPECT_TRUE(uct_nprdma_area_overlaps(&end, &more));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&first, &more));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &first));
+    EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &end));
 }
 
 
-/* ---- chains, and the end of an endpoint ---- */
+/* ---- chains ---- */
 
 /* Each operation waits for the one before it, of whatever kind */
 TEST_F(test_op_order, chains_keep_program_order)
@@ -594,40 +529,6 @@ TEST_F(test_op_order_busy, flush_waits_until_held_requests_are_executed)
     EXPECT_EQ(6u, counter("held_overlaps") + counter("held_atomics"));
 }
 
-/* If there is no room for an operation, it is refused, and nothing is lost */
-TEST_F(test_op_order, operation_without_a_free_slot_is_refused)
-{
-    for (int turn = 0; turn < 3; ++turn) {
-        unsigned taken = 0;
-        uint64_t sent;
-        completion put, again;
-
-        start_missing(PUT_ZCOPY, &put, 2);
-        memcpy(&sent, m_local->ptr(word), sizeof(sent));
-        while (add_word(word, 1) == UCS_OK) {
-            ++taken;
-            ASSERT_LT(taken, 1000u);
-        }
-        EXPECT_GT(taken, 20u);
-        for (int i = 0; i < 500; ++i) {
-            ASSERT_EQ(UCS_OK, m_a->retry([&]() { return add_word(word, 1); }));
-        }
-        m_a->flush(m_ab);
-        EXPECT_EQ(sent + taken + 500, *remote_word(word));
-
-        /* The same for puts, whose data needs slots */
-        reconnect();
-        start_missing(PUT_ZCOPY, &again, 2);
-        taken = 0;
-        while (put_word(word, ++taken) == UCS_OK) {
-            ASSERT_LT(taken, 1000u);
-        }
-        EXPECT_GT(taken, 3u);
-        m_a->flush(m_ab);
-        EXPECT_EQ(taken - 1, *remote_word(word));
-    }
-}
-
 /* Held puts have all slots for data that an endpoint may have. Nevertheless
  * there is one for the reply to a get that they wait for. */
 TEST_F(test_op_order, puts_leave_slots)
@@ -660,44 +561,5 @@ TEST_F(test_op_order, puts_leave_slots)
         EXPECT_TRUE(get.done);
         EXPECT_EQ(sent, result);
         EXPECT_EQ(taken, *remote_word(word));
-    }
-}
-
-/* Held operations end with their endpoint, and their resources come back */
-TEST_F(test_op_order, held_operations_end_with_the_endpoint)
-{
-    static const int count = 4;
-
-    for (int turn = 0; turn < 60; ++turn) {
-        std::vector<completion> comps(2 + 2 * count);
-        std::vector<uint64_t> old(count, 77);
-
-        start_missing((turn % 2) ? GET_ZCOPY : PUT_ZCOPY, &comps[0], 3);
-        for (int i = 0; i < count; ++i) {
-            ASSERT_EQ(UCS_OK, put_word(word, i));
-            ASSERT_EQ(UCS_INPROGRESS,
-                      fetch_add(word, 1, &old[i], &comps[2 + i]));
-            uct_iov_t iov = {m_local->ptr(second), 100, m_local->memh(), 0, 1};
-            ASSERT_EQ(UCS_INPROGRESS,
-                      uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(word),
-                                       m_rkey, &comps[2 + count + i]));
-        }
-        start(PUT_ZCOPY, second, 0, length, &comps[1]);
-        for (int i = 0; i < turn; ++i) {
-            m_a->progress();
-            m_b->progress();
-        }
-        if (turn % 3) {
-            uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, nullptr);
-            m_a->wait([&]() { return comps[1].done; });
-        }
-        m_a->disconnect(m_ab);
-        for (auto &comp : comps) {
-            EXPECT_TRUE(comp.done) << turn;
-        }
-        m_ab = m_a->connect(m_b->address());
-        page_table_fault_clear(m_remote->table());
-        run(PUT_ZCOPY, 0, 0, size);
-        run(GET_ZCOPY, 0, 0, size);
     }
 }

@@ -4,31 +4,6 @@
 
 #include <cstring>
 
-TEST_F(test_op_plan, no_eviction_redoes_nothing)
-{
-    make(1 << 20);
-    uint64_t hits = counter("nic_hits"), redone = counter("redone_slices");
-
-    for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY, PUT_ZCOPY}) {
-        for (size_t length : {1, 64, 4000, 8000, 9000, 60000}) {
-            transfer t = {op, 1, 4095, (size_t)length};
-            if ((op == GET_BCOPY) && (t.length > max_bcopy())) {
-                continue;
-            }
-            uint64_t slices = counter("nic_slices");
-            run(op, t.local, t.remote, t.length);
-            if (is_optimistic(t)) {
-                EXPECT_GT(counter("nic_slices"), slices);
-            } else {
-                EXPECT_EQ(slices, counter("nic_slices"));
-            }
-        }
-    }
-    EXPECT_GT(counter("nic_hits"), hits);
-    EXPECT_EQ(redone, counter("redone_slices"));
-    EXPECT_EQ(0u, suspects());
-}
-
 class test_op_plan_ways : public test_op_plan,
                           public ::testing::WithParamInterface<op_way> {
 };
@@ -66,12 +41,6 @@ TEST_F(test_op_plan_large_scan, get_zcopy)
     try_lengths(GET_ZCOPY, {8193, 20000, 32767, 32768});
 }
 
-TEST_F(test_op_plan_large_scan, get_bcopy)
-{
-    make(1 << 18);
-    try_lengths(GET_BCOPY, {8193, max_bcopy()});
-}
-
 /* The state cache is empty: each operation reads the states first, and waits
  * for them */
 class test_op_plan_uncached : public test_op_plan_ways {
@@ -91,6 +60,35 @@ TEST_P(test_op_plan_uncached, every_fault_is_repaired)
 }
 
 INSTANTIATE_TEST_SUITE_P(all, test_op_plan_uncached,
+                         ::testing::ValuesIn(op_ways + 3, op_ways + 5),
+                         op_way_name);
+
+/* Slices of the default size. Only those that met an absent page are
+ * repeated. */
+class test_op_plan_slices : public test_op_plan_ways {
+protected:
+    static constexpr size_t default_slice = 512 << 10;
+
+    size_t slice() const override { return default_slice; }
+
+    config_t config() override
+    {
+        config_t config = test_op_plan::config();
+        config.erase("SLICE");
+        return config;
+    }
+};
+
+TEST_P(test_op_plan_slices, every_fault_is_repaired)
+{
+    make(2 * default_slice + 16 * page_size);
+    uint64_t slices = counter("nic_slices");
+    run(GetParam().op, 0, 0, 2 * default_slice);
+    EXPECT_EQ(slices + 2, counter("nic_slices"));
+    try_lengths(GetParam().op, {(256 << 10) + 1, 2 * default_slice - 3});
+}
+
+INSTANTIATE_TEST_SUITE_P(all, test_op_plan_slices,
                          ::testing::ValuesIn(op_ways + 3, op_ways + 5),
                          op_way_name);
 
@@ -195,40 +193,6 @@ TEST_F(test_op_plan, small_get_is_fetched)
             EXPECT_EQ(hits + 1, counter("nic_hits"));
         }
     }
-}
-
-TEST_F(test_op_plan, sixty_four_mib)
-{
-    const size_t length = 64 << 20;
-
-    make(length);
-    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-        for (bool is_local : {false, true}) {
-            transfer t = {op, 0, 0, length};
-            for (size_t page : {size_t(0), length / 2, length - page_size}) {
-                try_fault(t, is_local, page, 1024, 1);
-            }
-        }
-    }
-}
-
-/* Data that equals the signature is no reason to fail, or to repeat for ever */
-TEST_F(test_op_plan, data_like_the_signature)
-{
-    make(1 << 16);
-    uint64_t signature = page_table_signature(m_remote->table());
-
-    for (size_t i = 0; i + 8 <= m_remote->length(); i += 8) {
-        memcpy(m_remote->ptr(i), &signature, 8);
-    }
-    for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
-        completion comp;
-        start(op, 0, 64, 4000, &comp);
-        m_a->wait([&]() { return comp.done; });
-        EXPECT_EQ(UCS_OK, comp.status);
-        expect_data(op, 0, 64, 4000);
-    }
-    EXPECT_GT(counter("false_suspects"), 0u);
 }
 
 /* A slice that never finds its pages is copied by software, after exactly three

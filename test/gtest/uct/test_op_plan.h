@@ -6,6 +6,7 @@
 #include "test_op.h"
 
 #include <algorithm>
+#include <set>
 
 /* Pages that vanish during an access of the NIC: which page, on which side, at
  * which byte, and whether it is back when its state is read */
@@ -18,6 +19,8 @@ protected:
 
     /* Gets up to this size are scanned, larger ones are verified by states */
     virtual size_t scan_max() const { return 8192; }
+
+    virtual size_t slice() const { return 65536; }
 
     /* Slices that did not complete with their first try */
     uint64_t redone()
@@ -84,26 +87,32 @@ protected:
         }
     }
 
-    /* First, middle and last page; absent entirely, from a line on, in the last
-     * line only, and after the access */
-    void try_pages(const transfer &t, bool is_local)
+    /* First, middle and last page, and those on both sides of the first border
+     * between slices. It lies at a page border of the peer's memory, and the
+     * first slice includes the rest of its page. */
+    std::set<size_t> pages(const transfer &t, bool is_local) const
     {
         size_t offset = is_local ? t.local : t.remote;
-        size_t first  = offset & ~(page_size - 1);
-        size_t last   = (offset + t.length - 1) & ~(page_size - 1);
-        size_t middle = ((first + last) / 2) & ~(page_size - 1);
-        std::vector<size_t> pages = {first};
+        size_t border = (-t.remote % page_size) + slice();
+        std::set<size_t> found;
 
+        for (size_t at : {size_t(0), t.length / 2, t.length - 1, border - 1,
+                          border}) {
+            if (at < t.length) {
+                found.insert((offset + at) & ~(page_size - 1));
+            }
+        }
+        return found;
+    }
+
+    /* Pages that are absent entirely, from a line on, in the last line only,
+     * and after the access */
+    void try_pages(const transfer &t, bool is_local)
+    {
         if (!has_pages(t.op, is_local) || !is_optimistic(t)) {
             return;
         }
-        if (middle != first) {
-            pages.push_back(middle);
-        }
-        if ((last != middle) && (last != first)) {
-            pages.push_back(last);
-        }
-        for (size_t page : pages) {
+        for (size_t page : pages(t, is_local)) {
             for (uint32_t tear : some<uint32_t>({0, 64, 2048, 4032, 4096})) {
                 for (uint32_t restore : some<uint32_t>({0, 1, 2})) {
                     ASSERT_NO_FATAL_FAILURE(try_fault(t, is_local, page, tear,

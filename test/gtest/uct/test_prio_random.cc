@@ -318,7 +318,7 @@ config_name(const ::testing::TestParamInfo<config_t> &info)
     static const char *names[] = {"default", "least_quota", "no_classes",
                                   "all_small", "short_queue", "little_quota",
                                   "one_try", "copy", "many_slices",
-                                  "shared"};
+                                  "shared", "few"};
 
     return names[info.index];
 }
@@ -334,5 +334,12 @@ INSTANTIATE_TEST_SUITE_P(
                           config_t{{"MAX_TRIES", "1"}},
                           config_t{{"MONITOR", "copy"}},
                           config_t{{"MAX_PINNED", "32m"}},
-                          config_t{{"BULK_QP", "no"}}),
+                          config_t{{"BULK_QP", "no"}},
+                          /* The smallest of everything */
+                          config_t{{"MAX_PINNED", "800k"},
+                                   {"TX_QUEUE_LEN", "2"},
+                                   {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
+                                   {"SVC_SLOTS", "1"}, {"TX_MAX_BUFS", "1"},
+                                   {"RX_MAX_BUFS", "2"}, {"RX_MAX_BATCH", "1"},
+                                   {"MAX_INLINE", "64"}}),
         config_name);

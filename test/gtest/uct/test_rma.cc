@@ -2,13 +2,11 @@
 
 #include "uct_test.h"
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include <sys/mman.h>
-
-/* Put and get of every kind, data compared byte by byte */
+/* Put and get of every length that has its own way, data compared byte by byte.
+ * Those with zero copy are test_op_plan's. */
 class test_rma : public uct_buffer_test {
 protected:
     static constexpr size_t large = 300000;
@@ -20,13 +18,6 @@ protected:
         uct_buffer_test::SetUp();
         m_local->fill(1);
         m_remote->fill(2);
-    }
-
-    static size_t pack(void *dest, void *arg)
-    {
-        auto *source = static_cast<std::vector<char>*>(arg);
-        std::copy(source->begin(), source->end(), static_cast<char*>(dest));
-        return source->size();
     }
 
     static void unpack(void *arg, const void *data, size_t length)
@@ -72,53 +63,6 @@ TEST_F(test_rma, put_short)
     }
 }
 
-TEST_F(test_rma, put_bcopy)
-{
-    size_t max_bcopy = m_a->attr().cap.put.max_bcopy;
-
-    ASSERT_GE(max_bcopy, 8192u);
-    for (size_t length : {size_t(0), size_t(1), size_t(8), size_t(4096),
-                          max_bcopy}) {
-        auto before = snapshot();
-        m_local->fill(length);
-        std::vector<char> data(m_local->ptr(), m_local->ptr(length));
-        ssize_t packed = -1;
-        m_a->retry([&]() {
-            packed = uct_ep_put_bcopy(m_ab, pack, &data, m_remote->address(5),
-                                      m_rkey);
-            return (packed < 0) ? (ucs_status_t)packed : UCS_OK;
-        });
-        EXPECT_EQ((ssize_t)length, packed);
-        m_a->flush(m_ab);
-        expect_put(before, 5, length);
-    }
-}
-
-TEST_F(test_rma, put_zcopy)
-{
-    size_t min_zcopy = m_a->attr().cap.put.min_zcopy;
-
-    for (size_t length : {size_t(1), size_t(8), size_t(8192), size_t(8193),
-                          size_t(8192 * 2), size_t(65536), large}) {
-        if (length < min_zcopy) {
-            continue;
-        }
-        auto before = snapshot();
-        m_local->fill(length);
-        completion comp;
-        uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(3), m_rkey,
-                                    &comp);
-        });
-        ASSERT_EQ(UCS_INPROGRESS, status);
-        m_a->wait([&]() { return comp.done; });
-        EXPECT_EQ(UCS_OK, comp.status);
-        /* Completed means placed */
-        expect_put(before, 3, length);
-    }
-}
-
 TEST_F(test_rma, get_bcopy)
 {
     size_t max_bcopy = m_a->attr().cap.get.max_bcopy;
@@ -127,43 +71,14 @@ TEST_F(test_rma, get_bcopy)
     for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(4), size_t(8),
                           size_t(47), size_t(48), size_t(49), size_t(4096),
                           max_bcopy}) {
-        completion comp;
         memset(m_local->ptr(), 0, m_local->length());
         m_remote->fill(length);
-        ucs_status_t status = m_a->retry([&]() {
+        EXPECT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
             return uct_ep_get_bcopy(m_ab, unpack, m_local->ptr(1), length,
-                                    m_remote->address(8), m_rkey, &comp);
-        });
-        if (length == 0) {
-            EXPECT_EQ(UCS_OK, status);
-        } else {
-            ASSERT_EQ(UCS_INPROGRESS, status);
-            m_a->wait([&]() { return comp.done; });
-            EXPECT_EQ(UCS_OK, comp.status);
-        }
+                                    m_remote->address(8), m_rkey, comp);
+        }));
         EXPECT_EQ(0, *m_local->ptr());
         EXPECT_EQ(0, memcmp(m_local->ptr(1), m_remote->ptr(8), length));
-        EXPECT_EQ(0, *m_local->ptr(1 + length));
-    }
-}
-
-TEST_F(test_rma, get_zcopy)
-{
-    for (size_t length : {size_t(1), size_t(8192), size_t(8193), size_t(65536),
-                          large}) {
-        completion comp;
-        memset(m_local->ptr(), 0, m_local->length());
-        m_remote->fill(length);
-        uct_iov_t iov = {m_local->ptr(1), length, m_local->memh(), 0, 1};
-        ucs_status_t status = m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(7), m_rkey,
-                                    &comp);
-        });
-        ASSERT_EQ(UCS_INPROGRESS, status);
-        m_a->wait([&]() { return comp.done; });
-        EXPECT_EQ(UCS_OK, comp.status);
-        EXPECT_EQ(0, *m_local->ptr());
-        EXPECT_EQ(0, memcmp(m_local->ptr(1), m_remote->ptr(7), length));
         EXPECT_EQ(0, *m_local->ptr(1 + length));
     }
 }
@@ -176,7 +91,6 @@ TEST_F(test_rma, iov)
     uct_iov_t iov[4]   = {};
     char *gathered     = m_local->ptr(100000);
     size_t offset      = 0;
-    completion put, get;
 
     ASSERT_GE(max_iov, 4u);
     for (int i = 0; i < 4; ++i) {
@@ -188,19 +102,17 @@ TEST_F(test_rma, iov)
         offset += lengths[i];
     }
 
-    ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+    EXPECT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
         return uct_ep_put_zcopy(m_ab, iov, 4, m_remote->address(), m_rkey,
-                                &put);
+                                comp);
     }));
-    m_a->wait([&]() { return put.done; });
     EXPECT_EQ(0, memcmp(m_remote->ptr(), gathered, total));
 
     m_remote->fill(77);
-    ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+    EXPECT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
         return uct_ep_get_zcopy(m_ab, iov, 4, m_remote->address(), m_rkey,
-                                &get);
+                                comp);
     }));
-    m_a->wait([&]() { return get.done; });
     offset = 0;
     for (int i = 0; i < 4; ++i) {
         EXPECT_EQ(0, memcmp(iov[i].buffer, m_remote->ptr(offset), lengths[i]));
@@ -231,41 +143,4 @@ TEST_F(test_rma, flush_of_one_put_sends_nothing)
         EXPECT_EQ(requests + puts + extra, m_a->counter("svc_requests"));
         EXPECT_EQ(replies + 1 + extra, m_a->counter("svc_replies"));
     }
-}
-
-TEST_F(test_rma, loopback)
-{
-    uct_ep_h ep = m_b->connect(m_b->address());
-    uint64_t value = 0x1234567890abcdef, result = 0;
-    completion comp;
-
-    ASSERT_EQ(UCS_OK, m_b->retry([&]() {
-        return uct_ep_put_short(ep, &value, sizeof(value), m_remote->address(),
-                                m_rkey);
-    }));
-    ASSERT_EQ(UCS_INPROGRESS, m_b->retry([&]() {
-        return uct_ep_get_bcopy(ep, unpack, &result, sizeof(result),
-                                m_remote->address(), m_rkey, &comp);
-    }));
-    m_b->wait([&]() { return comp.done; });
-    EXPECT_EQ(UCS_OK, comp.status);
-    EXPECT_EQ(value, result);
-}
-
-TEST_F(test_rma, registration_pins_nothing)
-{
-    /* More than the limit, and few enough for the memory of TSan */
-    static const size_t length = 1ul << 38;
-    void *ptr                  = mmap(nullptr, length, PROT_NONE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS |
-                                      MAP_NORESERVE, -1, 0);
-    ASSERT_NE(MAP_FAILED, ptr);
-    long locked   = proc_status_kb(getpid(), "VmLck:");
-    long resident = proc_status_kb(getpid(), "VmRSS:");
-    {
-        buffer huge(m_b->md(), length, ptr);
-        EXPECT_EQ(locked, proc_status_kb(getpid(), "VmLck:"));
-        EXPECT_LT(proc_status_kb(getpid(), "VmRSS:"), resident + 1024);
-    }
-    munmap(ptr, length);
 }

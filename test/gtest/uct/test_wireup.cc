@@ -173,26 +173,6 @@ TEST(test_wireup_end, messages_after_the_last_one)
     }
 }
 
-/* The same with requests to the service. Its thread may execute the first ones
- * before the others arrive. */
-TEST(test_wireup_end, requests_after_the_last_one)
-{
-    entity target(config_t{{"SVC_SLOTS", "8"}});
-    svc_requester foul(target), good(target);
-    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
-    auto fin = svc_request(UCT_NPRDMA_SVC_FIN, 0, 0, 0);
-    std::vector<svc_requester::bytes> messages(200, svc_requester::bytes(1));
-
-    fin.sn      = 1;
-    messages[0] = svc_requester::bytes((char*)&fin, (char*)(&fin + 1));
-    for (int round = 0; round < 20; ++round) {
-        EXPECT_GT(foul.send_all(messages), 0);
-        for (int i = 0; i < 20; ++i) {
-            ASSERT_EQ(UCT_NPRDMA_SVC_OK, good.status(nop));
-        }
-    }
-}
-
 /* An id returns, and the FIN of its earlier connection was lost: the new one
  * takes the place of that */
 TEST(test_wireup_end, id_returns)
@@ -231,19 +211,6 @@ TEST(test_wireup_end, ids_return_late)
         a.wait([&]() { return refuser_is_settled(a.iface()); });
     }
     EXPECT_EQ(16u, used.size());
-}
-
-/* The address of an interface that has ended: the device knows it */
-TEST(test_wireup_end, address_of_one_that_has_ended)
-{
-    entity a(config_t{{"CM_TIMEOUT", "1000s"}});
-    std::unique_ptr<entity> b(new entity);
-    std::vector<char> address = b->address();
-
-    b.reset();
-    uct_ep_h ep = a.connect(address);
-    a.wait([&]() { return a.failed.count(ep) > 0; });
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, a.failed[ep]);
 }
 
 /* The same while a request to connect is not answered */
@@ -312,16 +279,29 @@ TEST(test_wireup_fail, some_connections_fail)
             << said.lines()[0];
 }
 
-/* No packet leaves: the endpoint fails, and does not stay silent for ever */
-TEST(test_wireup_fail, all_connections_fail)
+/* What our side appends to the private data of a connection by socket address.
+ * A peer that does not is reached by TCP. */
+TEST(test_wireup_trailer, each_field_is_checked)
 {
-    complaints said;
-    entity a(config_t{{"CM_FAIL", "100"}, {"CM_TIMEOUT", "200ms"}}), b;
-    uct_ep_h ep = a.connect(b.address());
+    uct_nprdma_dev_addr_t found, dev;
+    uct_nprdma_sock_trailer_t good;
+    entity e;
+    auto is_taken = [&](auto spoil) {
+        uct_nprdma_sock_trailer_t t = good;
+        spoil(t);
+        return uct_nprdma_sock_trailer_find(&t, sizeof(t), &found);
+    };
 
-    a.wait([&]() { return a.failed.count(ep) > 0; });
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, a.failed[ep]);
-    EXPECT_GE(a.counter("cm_failed"), 1u);
+    memcpy(&dev, e.address().data(), sizeof(dev));
+    uct_nprdma_sock_trailer_init(&good, &dev);
+    EXPECT_TRUE(is_taken([](auto &) {}));
+    EXPECT_EQ(0, memcmp(&found, &dev, sizeof(dev)));
+    EXPECT_FALSE(uct_nprdma_sock_trailer_find((char*)&good + 1,
+                                              sizeof(good) - 1, &found));
+    EXPECT_FALSE(is_taken([](auto &t) { t.magic ^= 1; }));
+    EXPECT_FALSE(is_taken([](auto &t) { ++t.dev.version; }));
+    EXPECT_FALSE(is_taken([](auto &t) { t.dev.mtu = 0; }));
+    EXPECT_FALSE(is_taken([](auto &t) { t.dev.mtu = 6; }));
 }
 
 static config_t faults(const char *drop, const char *dup, const char *reorder)

@@ -507,16 +507,50 @@ void entity::wait(const std::function<bool()> &condition)
     }
 }
 
-void entity::flush(uct_ep_h ep, ucs_status_t expected)
+ucs_status_t entity::complete(
+        const std::function<ucs_status_t(uct_completion_t*)> &op)
 {
     completion comp;
-    ucs_status_t status;
+    ucs_status_t status = retry([&]() { return op(&comp); });
 
-    status = retry([&]() { return uct_ep_flush(ep, 0, &comp); });
     if (status == UCS_INPROGRESS) {
         wait([&]() { return comp.done; });
         status = comp.status;
     }
+    return status;
+}
+
+ucs_status_t entity::put(uct_ep_h ep, const void *local, size_t length,
+                         uint64_t address, uct_rkey_t rkey)
+{
+    uct_iov_t iov = {const_cast<void*>(local), length, nullptr, 0, 1};
+
+    return complete([&](uct_completion_t *comp) {
+        return uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp);
+    });
+}
+
+ucs_status_t entity::get(uct_ep_h ep, void *local, size_t length,
+                         uint64_t address, uct_rkey_t rkey)
+{
+    uct_iov_t iov = {local, length, nullptr, 0, 1};
+
+    return complete([&](uct_completion_t *comp) {
+        return uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
+    });
+}
+
+ucs_status_t entity::flush_status(uct_ep_h ep)
+{
+    return complete([&](uct_completion_t *comp) {
+        return uct_ep_flush(ep, 0, comp);
+    });
+}
+
+void entity::flush(uct_ep_h ep, ucs_status_t expected)
+{
+    ucs_status_t status = flush_status(ep);
+
     EXPECT_EQ(expected, status) << ucs_status_string(status);
 }
 
@@ -797,27 +831,9 @@ threads_by_name(pid_t pid, const std::string &name)
     return threads;
 }
 
-double process_cpu_time(pid_t pid)
+unsigned num_threads(pid_t pid, const std::string &name)
 {
-    struct timespec time = {};
-    clockid_t clock;
-
-    if (clock_getcpuclockid(pid, &clock) == 0) {
-        clock_gettime(clock, &time);
-    }
-    return time.tv_sec + (time.tv_nsec * 1e-9);
-}
-
-double thread_cpu_time(pid_t pid, const std::string &name)
-{
-    double total = 0;
-
-    for (auto &thread : threads_by_name(pid, name)) {
-        unsigned long long ns = 0;
-        std::ifstream(thread + "/schedstat") >> ns;
-        total += ns * 1e-9;
-    }
-    return total;
+    return threads_by_name(pid, name).size();
 }
 
 bool thread_sleeps(pid_t pid, const std::string &name)

@@ -158,6 +158,20 @@ public:
     void wait(const std::function<bool()> &condition);
     void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
 
+    /* Repeats an operation as retry() does, and waits for its completion.
+     * Returns the status in which it ends. */
+    ucs_status_t
+    complete(const std::function<ucs_status_t(uct_completion_t*)> &op);
+
+    /* The same with zero copy */
+    ucs_status_t put(uct_ep_h ep, const void *local, size_t length,
+                     uint64_t address, uct_rkey_t rkey);
+    ucs_status_t get(uct_ep_h ep, void *local, size_t length, uint64_t address,
+                     uct_rkey_t rkey);
+
+    /* Status in which a flush ends */
+    ucs_status_t flush_status(uct_ep_h ep);
+
     /* Makes both connections of an endpoint, by 8 bytes to a peer's memory and
      * an empty active message. Wire-up and its timers are over afterwards. */
     void wire_up(uct_ep_h ep, const void *buffer, uint64_t address,
@@ -296,11 +310,8 @@ private:
 /* Value in kilobytes of a line like "VmLck:" of /proc/PID/status */
 long proc_status_kb(pid_t pid, const std::string &name);
 
-/* CPU time of a process, in seconds */
-double process_cpu_time(pid_t pid);
-
-/* CPU time of all threads of a process with this name, in seconds */
-double thread_cpu_time(pid_t pid, const std::string &name);
+/* Threads of a process with this name */
+unsigned num_threads(pid_t pid, const std::string &name);
 
 /* Whether all threads of a process with this name, at least one, are blocked in
  * poll() without a timeout, so that only an event can make them use the CPU */
