@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 
 #define SVC   UCT_NPRDMA_CONN_SVC
 #define BULK  UCT_NPRDMA_CONN_BULK
@@ -88,18 +87,14 @@ protected:
         return ep;
     }
 
-    virtual bool has_bulk() const { return true; }
-
     /* Before the first connection */
     virtual void prepare() {}
 
     /* The first slice starts the connection and does not wait for it */
     void connect_bulk(uct_ep_h ep)
     {
-        if (has_bulk()) {
-            run_large(PUT_ZCOPY, ep);
-            m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
-        }
+        run_large(PUT_ZCOPY, ep);
+        m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
     }
 
     void reconnect()
@@ -145,71 +140,6 @@ protected:
         EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), large));
     }
 };
-
-/* Data and states of slices are on it, and nothing else. Requests are not, also
- * those of large operations. */
-TEST_F(test_bulk, has_slices_and_nothing_else)
-{
-    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-        for (bool is_absent : {false, true}) {
-            unsigned writes = qp_gate_count(m_ab, BULK, QP_GATE_WRITE);
-            unsigned reads  = qp_gate_count(m_ab, BULK, QP_GATE_READ);
-            unsigned others = qp_gate_count(m_ab, SVC, QP_GATE_WRITE) +
-                              qp_gate_count(m_ab, SVC, QP_GATE_READ);
-            unsigned sends  = qp_gate_count(m_ab, SVC, QP_GATE_SEND);
-            uint64_t slices = counter("bulk_slices");
-            completion comp;
-
-            m_local->fill(m_seed++);
-            if (is_absent) {
-                m_remote->evict(0, large);
-            }
-            ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
-            m_a->wait([&]() { return comp.done; });
-            EXPECT_EQ(UCS_OK, comp.status);
-            slices = counter("bulk_slices") - slices;
-            EXPECT_LE(large / 65536, slices);
-            EXPECT_LE(slices * ((op == PUT_ZCOPY) ? 1 : 2),
-                      qp_gate_count(m_ab, BULK, QP_GATE_READ) - reads);
-            if (op == PUT_ZCOPY) {
-                EXPECT_LE(slices, qp_gate_count(m_ab, BULK, QP_GATE_WRITE) -
-                                  writes);
-            }
-            EXPECT_EQ(others, qp_gate_count(m_ab, SVC, QP_GATE_WRITE) +
-                              qp_gate_count(m_ab, SVC, QP_GATE_READ));
-            if (is_absent) {
-                EXPECT_LT(sends, qp_gate_count(m_ab, SVC, QP_GATE_SEND));
-            }
-            expect_equal();
-        }
-    }
-    EXPECT_EQ(0u, qp_gate_count(m_ab, BULK, QP_GATE_SEND));
-}
-
-/* Small operations do not wait while slices wait for the NIC */
-TEST_F(test_bulk, small_ones_pass_slices)
-{
-    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-        completion slow, got, fetched;
-        uint64_t old;
-
-        qp_gate_close(m_ab, BULK, (op == PUT_ZCOPY) ? QP_GATE_WRITE :
-                                                      QP_GATE_READ);
-        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &slow));
-        ASSERT_EQ(UCS_INPROGRESS, start_small(&got));
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
-                                        m_remote->address(other), m_rkey,
-                                        &fetched));
-        m_a->wait([&]() { return got.done && fetched.done; });
-        EXPECT_LT(0u, qp_gate_num_held());
-        EXPECT_FALSE(slow.done);
-        qp_gate_open();
-        m_a->wait([&]() { return slow.done; });
-        EXPECT_EQ(UCS_OK, slow.status);
-        expect_equal();
-    }
-}
 
 /* Rule "remote WRITE": states are READ behind the WRITE on one queue pair. The
  * page goes between the post of the WRITE and its execution. States that were
@@ -325,47 +255,6 @@ TEST_F(test_bulk, slices_end_where_they_began)
     m_a->disconnect(ep);
 }
 
-/* An endpoint is destroyed, or canceled, while its connection is being made and
- * its slices are on the other queue pair */
-TEST_F(test_bulk, ends_while_connecting)
-{
-    for (bool is_cancel : {false, true}) {
-        uct_ep_h ep = connect();
-        completion put, got;
-
-        refuser_hold(m_b->iface());
-        qp_gate_close(ep, SVC, QP_GATE_WRITE);
-        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, ep));
-        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, ep));
-        EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
-        EXPECT_LT(0u, qp_gate_num_held());
-        if (is_cancel) {
-            completion flush;
-            ASSERT_EQ(UCS_INPROGRESS,
-                      uct_ep_flush(ep, UCT_FLUSH_FLAG_CANCEL, &flush));
-            for (int i = 0; i < 1000; ++i) {
-                m_a->progress();
-            }
-            EXPECT_FALSE(put.done || got.done || flush.done);
-            qp_gate_open();
-            await([&]() {
-                m_a->progress();
-                return flush.done;
-            });
-            EXPECT_TRUE(put.done && got.done);
-        }
-        m_a->disconnect(ep);
-        EXPECT_TRUE(put.done && got.done);
-        EXPECT_EQ(UCS_ERR_CANCELED, put.status);
-        EXPECT_EQ(UCS_ERR_CANCELED, got.status);
-        refuser_release(m_b->iface());
-        refuser_answer(m_b->iface());
-        m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
-        qp_gate_open();
-    }
-    run(PUT_ZCOPY, 0, 0, large); /* Another endpoint goes on */
-}
-
 /* Cancel: no operation ends while the NIC has a work request of either queue
  * pair */
 TEST_F(test_bulk, cancel_waits_for_both)
@@ -439,39 +328,6 @@ TEST_F(test_bulk, refused_post_ends_endpoint)
     }
 }
 
-/* Every end of an endpoint leaves nothing: of this side, and of the other */
-class test_bulk_ends : public test_bulk {
-protected:
-    config_t config() override
-    {
-        config_t config = test_bulk::config();
-        /* A responder of the service ends with a probe */
-        config["CM_PROBE_INTERVAL"] = "20ms";
-        return config;
-    }
-};
-
-TEST_F(test_bulk_ends, responder_ends)
-{
-    uint64_t responders = counter(*m_b, "cm_responders");
-
-    for (int i = 0; i < 3; ++i) {
-        uct_ep_h ep = connect();
-        completion comp;
-
-        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
-        m_a->wait([&]() {
-            return comp.done && qp_gate_is_connected(ep, BULK);
-        });
-        EXPECT_EQ(responders + 3, counter(*m_b, "cm_responders"));
-        m_a->disconnect(ep);
-        m_a->wait([&]() {
-            return qp_gate_are_freed(m_a->iface()) &&
-                   (counter(*m_b, "cm_responders") == responders);
-        });
-    }
-}
-
 /* A peer that dies */
 class test_bulk_death : public test_bulk {
 protected:
@@ -482,14 +338,11 @@ protected:
         return config;
     }
 
-    virtual const char *target() const { return "op_target"; }
-
     void SetUp() override
     {
         test_bulk::SetUp();
-        m_peer.reset(new peer(target()));
-        m_target  = m_peer->get_bytes();
-        m_ep      = m_a->connect(m_target);
+        m_peer.reset(new peer("op_target"));
+        m_ep      = m_a->connect(m_peer->get_bytes());
         m_key     = m_a->unpack(m_peer->get_bytes());
         m_address = m_peer->get<uint64_t>();
         m_a->wire_up(m_ep, m_local->ptr(), m_address, m_key);
@@ -500,57 +353,23 @@ protected:
         return start_large(op, comp, m_ep, m_address, m_key);
     }
 
-    void run_large(op_t op)
-    {
-        completion comp;
-
-        ASSERT_EQ(UCS_INPROGRESS, start(op, &comp));
-        m_a->wait([&]() { return comp.done; });
-        ASSERT_EQ(UCS_OK, comp.status);
-    }
-
-    void connect_peer()
-    {
-        run_large(PUT_ZCOPY);
-        m_a->wait([&]() { return qp_gate_is_connected(m_ep, BULK); });
-    }
-
     std::unique_ptr<peer> m_peer;
-    std::vector<char>     m_target;
     uct_ep_h              m_ep;
     uct_rkey_t            m_key;
     uint64_t              m_address;
 };
-
-/* Long before wire-up gives up */
-TEST_F(test_bulk_death, while_connecting)
-{
-    completion put, got;
-
-    m_peer->stop();
-    qp_gate_close(m_ep, SVC, QP_GATE_WRITE);
-    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
-    ASSERT_EQ(UCS_INPROGRESS, start(GET_ZCOPY, &got));
-    progress_for_long();
-    EXPECT_TRUE(qp_gate_is_connecting(m_ep, BULK));
-    m_peer->kill();
-    qp_gate_open();
-    m_a->wait([&]() {
-        return put.done && got.done && m_a->failed.count(m_ep);
-    });
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, got.status);
-    EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, m_a->failed[m_ep]);
-}
 
 /* The other queue pair notices it. Slices of this one are still with the
  * NIC. */
 TEST_F(test_bulk_death, is_noticed_by_another)
 {
     uint64_t failed = counter("eps_failed");
-    completion put;
+    completion first, put;
 
-    connect_peer();
+    ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &first));
+    m_a->wait([&]() {
+        return first.done && qp_gate_is_connected(m_ep, BULK);
+    });
     qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
     m_peer->kill();
@@ -641,30 +460,6 @@ TEST_F(test_bulk_refused, by_peer)
     m_a->disconnect(ep);
 }
 
-/* This side has no queue pair */
-TEST_F(test_bulk_refused, here)
-{
-    uint64_t slices = counter("bulk_slices");
-    uint64_t eps    = counter("bulk_eps");
-    uct_ep_h ep     = connect();
-
-    {
-        complaints log;
-        refuser_refuse_qps(m_a->md(), true);
-        expect_all_work(ep);
-        EXPECT_EQ(1u, counter("bulk_refused"));
-        EXPECT_EQ(eps, counter("bulk_eps"));
-        EXPECT_EQ(slices, counter("bulk_slices"));
-        expect_one_line(log);
-    }
-    refuser_refuse_qps(m_a->md(), false);
-    run_until_try(ep);
-    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
-    expect_all_work(ep);
-    EXPECT_EQ(eps + 1, counter("bulk_eps"));
-    m_a->disconnect(ep);
-}
-
 /* The peer does not answer in time */
 class test_bulk_timeout : public test_bulk_refused {
 protected:
@@ -682,8 +477,8 @@ protected:
             refuser_answer(m_b->iface());
             m_a->progress();
             m_b->progress();
-            return (counter(*m_b, "cm_accepted") > accepted) &&
-                   (counter(*m_b, "cm_responders") == responders);
+            return (m_b->counter("cm_accepted") > accepted) &&
+                   (m_b->counter("cm_responders") == responders);
         });
     }
 };
@@ -691,8 +486,8 @@ protected:
 TEST_F(test_bulk_timeout, peer_answers_afterwards)
 {
     uct_ep_h ep         = connect();
-    uint64_t responders = counter(*m_b, "cm_responders");
-    uint64_t accepted   = counter(*m_b, "cm_accepted");
+    uint64_t responders = m_b->counter("cm_responders");
+    uint64_t accepted   = m_b->counter("cm_accepted");
     uint64_t slices     = counter("bulk_slices");
     complaints log;
 
@@ -724,8 +519,8 @@ TEST_F(test_bulk_timeout, peer_answers_before_progress)
 
     for (bool is_end : {false, true}) {
         uct_ep_h ep         = connect();
-        uint64_t responders = counter(*m_b, "cm_responders");
-        uint64_t accepted   = counter(*m_b, "cm_accepted");
+        uint64_t responders = m_b->counter("cm_responders");
+        uint64_t accepted   = m_b->counter("cm_accepted");
         uint64_t refused    = counter("bulk_refused");
 
         refuser_hold(m_b->iface());
@@ -736,8 +531,8 @@ TEST_F(test_bulk_timeout, peer_answers_before_progress)
         await([&]() {
             refuser_answer(m_b->iface());
             refuser_answer(m_a->iface());
-            return (counter(*m_b, "cm_accepted") > accepted) &&
-                   (counter(*m_b, "cm_responders") == responders);
+            return (m_b->counter("cm_accepted") > accepted) &&
+                   (m_b->counter("cm_responders") == responders);
         });
         EXPECT_EQ(refused, counter("bulk_refused"));
         if (!is_end) {
@@ -749,165 +544,6 @@ TEST_F(test_bulk_timeout, peer_answers_before_progress)
         m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
     }
     run(PUT_ZCOPY, 0, 0, large); /* Another endpoint goes on */
-}
-
-/* A process that is stopped before the first large operation. It neither polls
- * nor has a lock of the emulated NIC at that moment. For each byte that it
- * receives it evicts its first page. */
-PEER_FUNCTION(bulk_target)
-{
-    entity self({{"REGION_SIZE", "2m"}, {"MONITOR", "emulated"}});
-    paged_buffer memory(self, 1 << 20);
-
-    memory.fill(1);
-    uct_iface_set_am_handler(
-            self.iface(), 1, [](void*, void*, size_t, unsigned) {
-                return UCS_OK;
-            }, nullptr, 0);
-    parent.put_bytes(self.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
-    for (;;) {
-        char command = parent.get<char>();
-
-        memory.evict(0, page_size);
-        parent.put(command);
-    }
-    return 0;
-}
-
-class test_bulk_stopped : public test_bulk_death {
-protected:
-    void SetUp() override
-    {
-        test_bulk_death::SetUp();
-        /* Another endpoint populates the pages */
-        run_large(PUT_ZCOPY);
-        run_large(GET_ZCOPY);
-        renew();
-    }
-
-    const char *target() const override { return "bulk_target"; }
-
-    void renew()
-    {
-        m_a->disconnect(m_ep);
-        m_ep = m_a->connect(m_target);
-        /* No active message: the target does not poll */
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_put_short(m_ep, m_local->ptr(), 8, m_address + other,
-                                    m_key);
-        }));
-        m_a->flush(m_ep);
-    }
-
-    void evict()
-    {
-        m_peer->put('e');
-        ASSERT_EQ('e', m_peer->get<char>());
-    }
-
-    ucs_status_t start_small_peer(completion *comp)
-    {
-        uct_iov_t iov = {m_local->ptr(other), 64, m_local->memh(), 0, 1};
-
-        return uct_ep_get_zcopy(m_ep, &iov, 1, m_address + other, m_key, comp);
-    }
-
-    /* What is put can be got again */
-    void expect_data()
-    {
-        std::vector<char> data;
-
-        m_local->fill(m_seed++);
-        data.assign(m_local->ptr(), m_local->ptr(large));
-        run_large(PUT_ZCOPY);
-        memset(m_local->ptr(), 0, large);
-        run_large(GET_ZCOPY);
-        EXPECT_EQ(0, memcmp(data.data(), m_local->ptr(), large));
-    }
-};
-
-/* Time has no part in it: wire-up would give up after ten minutes */
-TEST_F(test_bulk_stopped, operations_go_on)
-{
-    for (int i = 0; i < 3; ++i) {
-        uint64_t slices = counter("bulk_slices");
-
-        m_peer->stop();
-        expect_data();
-        m_a->flush(m_ep);
-        EXPECT_TRUE(qp_gate_is_connecting(m_ep, BULK));
-        EXPECT_EQ(slices, counter("bulk_slices"));
-        m_peer->go_on();
-        m_a->wait([&]() { return qp_gate_is_connected(m_ep, BULK); });
-        expect_data();
-        EXPECT_LT(slices, counter("bulk_slices"));
-        renew();
-    }
-    EXPECT_EQ(0u, counter("bulk_refused"));
-}
-
-/* Stopped and continued at any moment, among operations of all kinds */
-TEST_F(test_bulk_stopped, at_any_moment)
-{
-    std::mt19937 random(1);
-
-    for (int i = 0; i < (is_sanitized ? 10 : 50); ++i) {
-        unsigned stop_at = random() % 8, go_at = stop_at + random() % 8;
-        completion ops[8];
-
-        m_local->fill(m_seed++);
-        for (unsigned k = 0; k < 16; ++k) {
-            if (k == stop_at) {
-                m_peer->stop();
-            }
-            if (k == go_at) {
-                m_peer->go_on();
-            }
-            if (k < 8) {
-                ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-                    return (k % 4 == 3) ? start_small_peer(&ops[k]) :
-                           start((k % 4 == 1) ? GET_ZCOPY : PUT_ZCOPY, &ops[k]);
-                }));
-            }
-            for (unsigned polls = random() % 100; polls > 0; --polls) {
-                m_a->progress();
-            }
-        }
-        m_a->flush(m_ep);
-        for (auto &op : ops) {
-            EXPECT_TRUE(op.done);
-            EXPECT_EQ(UCS_OK, op.status);
-        }
-        expect_data();
-        EXPECT_TRUE(m_a->failed.empty());
-        renew();
-    }
-}
-
-/* Where there is none, slices are on the queue pair of requests */
-class test_bulk_no : public test_bulk {
-protected:
-    config_t config() override
-    {
-        config_t config   = test_bulk::config();
-        config["BULK_QP"] = "no";
-        return config;
-    }
-
-    bool has_bulk() const override { return false; }
-};
-
-TEST_F(test_bulk_no, slices_share)
-{
-    unsigned writes = qp_gate_count(m_ab, SVC, QP_GATE_WRITE);
-
-    run(PUT_ZCOPY, 0, 0, large);
-    run(GET_ZCOPY, 0, 0, large);
-    EXPECT_LE(writes + large / 65536, qp_gate_count(m_ab, SVC, QP_GATE_WRITE));
-    EXPECT_EQ(0u, counter("bulk_eps"));
-    EXPECT_EQ(0u, counter("bulk_slices"));
 }
 
 /* Beyond a number of endpoints of the interface there are no more */

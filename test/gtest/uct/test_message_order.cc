@@ -54,7 +54,7 @@ protected:
         m_a->wire_up(ep, m_local->ptr(), m_remote->address(), m_rkey);
         m_a->flush(ep);
         m_deliveries.clear();
-        m_waited            = counter(*m_b, "am_rx_waited");
+        m_waited            = m_b->counter("am_rx_waited");
         *remote_word(other) = 0;
     }
 
@@ -86,7 +86,7 @@ protected:
     }
 
     /* Messages that have waited at the target since the endpoint connected */
-    uint64_t num_waited() { return counter(*m_b, "am_rx_waited") - m_waited; }
+    uint64_t num_waited() { return m_b->counter("am_rx_waited") - m_waited; }
 
     /* Only the target makes progress */
     void await_waiting(uint64_t count)
@@ -121,31 +121,6 @@ TEST_F(test_message_order, message_waits_for_large_put)
     EXPECT_TRUE(put.done);
     await_deliveries(1);
     EXPECT_TRUE(m_deliveries[0].is_whole);
-    m_a->flush(m_ab);
-}
-
-/* A message that waits is dispatched when the put is verified */
-TEST_F(test_message_order, pending_message_goes_on)
-{
-    struct request : uct_pending_req_t {
-        uct_ep_h ep;
-        bool     done = false;
-    } request;
-    completion put;
-
-    start_missing(PUT_ZCOPY, &put, 3);
-    ASSERT_EQ(UCS_ERR_NO_RESOURCE, message(m_ab, 1));
-    request.ep   = m_ab;
-    request.func = [](uct_pending_req_t *self) {
-        auto *mine          = static_cast<struct request*>(self);
-        ucs_status_t status = uct_ep_am_short(mine->ep, 1, 1, nullptr, 0);
-
-        mine->done = (status == UCS_OK);
-        return status;
-    };
-    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ab, &request, 0));
-    m_a->wait([&]() { return request.done; });
-    EXPECT_TRUE(put.done);
     m_a->flush(m_ab);
 }
 
@@ -216,19 +191,6 @@ TEST_F(test_message_order, message_waits_for_request)
     m_a->flush(m_ab);
 }
 
-/* The request has arrived, and is executed before the message is delivered */
-TEST_F(test_message_order, request_is_executed_first)
-{
-    for (uint64_t i = 1; i <= 200; ++i) {
-        m_deliveries.clear();
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_other(m_ab, i); }));
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, i); }));
-        m_a->wait([&]() { return m_deliveries.size() == 1; });
-        ASSERT_EQ(i, m_deliveries[0].value);
-    }
-    m_a->flush(m_ab);
-}
-
 /* Messages of an endpoint stay in order, also bcopy behind short ones */
 TEST_F(test_message_order, waiting_messages_stay_in_order)
 {
@@ -257,23 +219,6 @@ TEST_F(test_message_order, waiting_messages_stay_in_order)
         EXPECT_LE(i + 1, m_deliveries[i].value);
     }
     m_a->flush(m_ab);
-}
-
-TEST_F(test_message_order, other_endpoint_does_not_wait)
-{
-    uct_ep_h ep = m_a->connect(m_b->address());
-
-    connect(ep);
-    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
-    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
-    ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await_waiting(1);
-    ASSERT_EQ(UCS_OK, message(ep, 2));
-    await_deliveries(1);
-    EXPECT_EQ(2u, m_deliveries[0].header);
-    qp_gate_open();
-    m_a->flush(m_ab);
-    m_a->wait([&]() { return m_deliveries.size() == 2; });
 }
 
 /* What the target may have to keep is bounded */
@@ -320,18 +265,6 @@ TEST_F(test_message_order, message_outlives_its_connection)
     m_ab = m_a->connect(m_b->address());
 }
 
-/* After an acknowledgement messages say nothing about requests */
-TEST_F(test_message_order, message_after_flush_follows_nothing)
-{
-    for (int i = 1; i <= 3; ++i) {
-        ASSERT_EQ(UCS_OK, put_other(m_ab, i));
-        m_a->flush(m_ab);
-        ASSERT_EQ(UCS_OK, message(m_ab, i));
-    }
-    m_a->wait([&]() { return m_deliveries.size() == 3; });
-    EXPECT_EQ(0u, num_waited());
-}
-
 class test_message_order_lost : public test_message_order {
 protected:
     config_t config() override
@@ -345,7 +278,7 @@ protected:
 /* The put never comes, so neither does the message */
 TEST_F(test_message_order_lost, message_goes_with_its_put)
 {
-    uint64_t responders = counter(*m_b, "cm_responders");
+    uint64_t responders = m_b->counter("cm_responders");
 
     qp_gate_close(m_ab, SVC, QP_GATE_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
@@ -355,7 +288,7 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     await([&]() {
         m_a->progress();
         m_b->progress();
-        return counter(*m_b, "cm_responders") < responders;
+        return m_b->counter("cm_responders") < responders;
     });
     serve();
     EXPECT_TRUE(m_deliveries.empty());

@@ -2,9 +2,6 @@
 
 #include "test_op.h"
 
-#include <ucs/datastruct/string_buffer.h>
-#include <ucs/vfs/base/vfs_obj.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -128,11 +125,6 @@ config_t test_op::config()
             {"MONITOR", "emulated"}};
 }
 
-void test_op::SetUp()
-{
-    uct_pair_test::SetUp();
-}
-
 void test_op::TearDown()
 {
     m_local.reset();
@@ -248,59 +240,4 @@ void test_op::run(op_t op, size_t local, size_t remote, size_t length)
     EXPECT_TRUE(std::equal(before.begin(), before.end(),
                            to.ptr(at - edge_before)));
     EXPECT_TRUE(std::equal(after.begin(), after.end(), to.ptr(at + length)));
-}
-
-
-/* ---- counters ---- */
-
-static std::string find_counters(const std::string &dir,
-                                 const std::string &iface, int depth)
-{
-    ucs_string_buffer_t strb;
-    std::string found;
-
-    ucs_string_buffer_init(&strb);
-    ucs_vfs_path_list_dir(dir.c_str(),
-                          [](const char *name, void *arg) {
-                              ucs_string_buffer_appendf(
-                                      (ucs_string_buffer_t*)arg, "%s\n", name);
-                          },
-                          &strb);
-    std::string names = ucs_string_buffer_cstr(&strb);
-    ucs_string_buffer_cleanup(&strb);
-    for (size_t i = 0; (i < names.size()) && found.empty();) {
-        size_t end       = names.find('\n', i);
-        std::string path = ((dir == "/") ? dir : dir + "/") +
-                           names.substr(i, end - i);
-        i                = end + 1;
-        if (path.find(iface + "/nprdma_counters") != std::string::npos) {
-            return path;
-        }
-        if (depth > 0) {
-            found = find_counters(path, iface, depth - 1);
-        }
-    }
-    return found;
-}
-
-uint64_t test_op::counter(entity &of, const char *name)
-{
-    ucs_string_buffer_t strb;
-    char iface[32];
-
-    snprintf(iface, sizeof(iface), "%p", (void*)of.iface());
-    auto &path = m_counters[of.iface()];
-    if (path.empty()) {
-        path = find_counters("/", iface, 8);
-    }
-    ucs_string_buffer_init(&strb);
-    EXPECT_EQ(UCS_OK, ucs_vfs_path_read_file(path.c_str(), &strb)) << path;
-    std::string text = std::string("\n") + ucs_string_buffer_cstr(&strb);
-    ucs_string_buffer_cleanup(&strb);
-    size_t at = text.find(std::string("\n") + name + " ");
-    if (at == std::string::npos) {
-        ADD_FAILURE() << "no counter " << name;
-        return 0;
-    }
-    return std::stoull(text.substr(at + strlen(name) + 2));
 }

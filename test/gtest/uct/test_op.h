@@ -70,7 +70,6 @@ enum op_t {
  * killed. */
 class test_op : public uct_pair_test {
 protected:
-    void SetUp() override;
     void TearDown() override;
     config_t config() override;
 
@@ -85,8 +84,7 @@ protected:
     void expect_data(op_t op, size_t local, size_t remote, size_t length);
 
     /* A counter of an interface, see nprdma_stats.h */
-    uint64_t counter(const char *name) { return counter(*m_a, name); }
-    uint64_t counter(entity &of, const char *name);
+    uint64_t counter(const char *name) { return m_a->counter(name); }
 
     /* Slices that failed verification, for any reason */
     uint64_t suspects()
@@ -143,9 +141,6 @@ protected:
     uct_rkey_t                    m_rkey = 0;
     uint64_t                      m_seed = 1;
     char                          *m_bcopy = nullptr;
-
-private:
-    std::map<uct_iface_h, std::string> m_counters; /* Printed on failure */
 };
 
 #endif

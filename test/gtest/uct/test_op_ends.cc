@@ -92,17 +92,6 @@ TEST_F(test_op_ends, invalidated_target_is_refused)
     expect_works();
 }
 
-TEST_F(test_op_ends, unmapped_target_fails)
-{
-    far_memory memory(size);
-    buffer remote(m_b->md(), size, memory.ptr());
-
-    munmap(memory.ptr(), size);
-    expect_fails(m_local->ptr(), (uint64_t)memory.ptr(),
-                 m_a->unpack(remote.packed_key()), UCS_ERR_INVALID_ADDR);
-    expect_works();
-}
-
 TEST_F(test_op_ends, unmapped_initiator_fails)
 {
     far_memory memory(size);

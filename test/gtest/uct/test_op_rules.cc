@@ -137,24 +137,6 @@ TEST_F(test_op_rules, completion_means_verified)
     }
 }
 
-/* The program may reuse the buffer as soon as its put is complete */
-TEST_F(test_op_rules, buffer_is_free_when_complete)
-{
-    make(size);
-    for (unsigned times : {1, 2, 5}) {
-        page_table_fault_clear(m_remote->table());
-        m_local->fill(m_seed++);
-        std::vector<char> sent(m_local->ptr(), m_local->ptr(100000));
-        miss(PUT_ZCOPY, 4096, times);
-        completion comp;
-        start(PUT_ZCOPY, 0, 0, sent.size(), &comp);
-        m_a->wait([&]() { return comp.done; });
-        memset(m_local->ptr(), 0xdb, sent.size());
-        m_a->flush(m_ab);
-        EXPECT_EQ(0, memcmp(m_remote->ptr(), sent.data(), sent.size()));
-    }
-}
-
 TEST_F(test_op_rules, flush_means_verified)
 {
     make(size);
@@ -208,87 +190,6 @@ TEST_F(test_op_rules, fence_holds_what_follows)
             }
             return false;
         });
-        m_a->flush(m_ab);
-    }
-}
-
-/* Also when most of the data has not been posted yet */
-TEST_F(test_op_rules, fence_holds_what_follows_slices)
-{
-    make(huge);
-    for (uint64_t i = 1; i <= 10; ++i) {
-        m_local->fill(m_seed++);
-        *remote_word(huge - 64) = 0;
-        completion comp;
-        start(PUT_ZCOPY, 0, 0, huge - 64, &comp);
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        bool posted = false;
-        m_a->wait([&]() {
-            if (!posted && (put_word(huge - 64, i) == UCS_OK)) {
-                posted = true;
-            }
-            /* Progress of the target comes first, so that it stores the flag as
-             * early as possible */
-            m_b->progress();
-            return *remote_word(huge - 64) == i;
-        });
-        EXPECT_TRUE(arrived(huge - 64)) << i;
-        m_a->flush(m_ab);
-    }
-}
-
-TEST_F(test_op_rules, flush_waits_for_slices)
-{
-    make(huge);
-    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-        for (int i = 0; i < 5; ++i) {
-            source(op).fill(m_seed++);
-            completion comp;
-            start(op, 0, 0, huge, &comp);
-            m_a->flush(m_ab);
-            EXPECT_TRUE(comp.done);
-            EXPECT_TRUE(arrived(huge));
-        }
-    }
-}
-
-/* Repeated fences do not delay the first one's end: pending requests are
- * served */
-TEST_F(test_op_rules, repeated_fences_do_not_starve)
-{
-    struct pending : uct_pending_req_t {
-        test_op_rules *self;
-        uint64_t      value;
-        bool          done;
-    } req;
-
-    make(size);
-    for (uint64_t i = 1; i <= 20; ++i) {
-        page_table_fault_clear(m_remote->table());
-        m_local->fill(m_seed++);
-        miss(PUT_ZCOPY, 4096, 2);
-        *remote_word(flag) = 0;
-        completion comp;
-        start(PUT_ZCOPY, 0, 0, 100000, &comp);
-        ASSERT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-        if (put_word(flag, i) == UCS_ERR_NO_RESOURCE) {
-            req.func  = [](uct_pending_req_t *self) {
-                auto *mine          = static_cast<pending*>(self);
-                ucs_status_t status = mine->self->put_word(flag, mine->value);
-                mine->done          = (status == UCS_OK);
-                return status;
-            };
-            req.self  = this;
-            req.value = i;
-            req.done  = false;
-            ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ab, &req, 0));
-            m_a->wait([&]() {
-                EXPECT_EQ(UCS_OK, uct_ep_fence(m_ab, 0));
-                return req.done;
-            });
-        }
-        m_a->wait([&]() { return *remote_word(flag) == i; });
-        EXPECT_TRUE(arrived(100000));
         m_a->flush(m_ab);
     }
 }
@@ -407,50 +308,4 @@ TEST_F(test_op_rules, zero_length)
                                        m_rkey, nullptr));
     EXPECT_EQ(slices, counter("nic_slices"));
     EXPECT_EQ(reads, counter("state_reads"));
-}
-
-/* Slices end at page borders, wherever the buffer begins. An unaligned
- * beginning does not add a slice at the end. */
-TEST_F(test_op_rules, unaligned_buffers_have_no_slice_more)
-{
-    const size_t slice = 65536; /* As configured above */
-
-    make(size);
-    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-        for (size_t offset : {0, 64, 1000, 4095}) {
-            for (size_t count : {1, 2, 3}) {
-                SCOPED_TRACE(testing::Message()
-                             << "operation " << op << " offset " << offset
-                             << " slices " << count);
-                uint64_t before = counter("nic_slices");
-                run(op, offset, offset, count * slice);
-                EXPECT_EQ(before + count, counter("nic_slices"));
-            }
-        }
-    }
-}
-
-TEST_F(test_op_rules, destroy_with_operations_under_way)
-{
-    for (int i = 0; i < 10; ++i) {
-        make(size);
-        m_remote->evict(0, size);
-        std::vector<completion> comps(4);
-        for (auto &comp : comps) {
-            start((i % 2) ? GET_ZCOPY : PUT_ZCOPY, 0, 0, 200000, &comp);
-        }
-        for (int j = 0; j < i; ++j) {
-            m_a->progress();
-            m_b->progress();
-        }
-        m_a->disconnect(m_ab);
-        for (auto &comp : comps) {
-            EXPECT_TRUE(comp.done);
-        }
-        m_local->fill(m_seed++);
-        std::vector<char> mine(m_local->ptr(), m_local->ptr(size - 8192));
-        m_ab = m_a->connect(m_b->address());
-        run(GET_ZCOPY, size - 8192, size - 8192, 8192);
-        EXPECT_EQ(0, memcmp(mine.data(), m_local->ptr(), mine.size()));
-    }
 }

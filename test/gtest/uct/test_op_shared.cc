@@ -21,13 +21,6 @@ protected:
     static constexpr size_t size  = 1 << 18;
     static constexpr size_t slow  = 1 << 17; /* Offset of an absent page */
 
-    struct pending : uct_pending_req_t {
-        uct_ep_h   ep;
-        completion comp;
-        unsigned   calls = 0;
-        bool       done  = false;
-    };
-
     void SetUp() override
     {
         test_op::SetUp();
@@ -71,77 +64,7 @@ protected:
             m_a->progress();
         }
     }
-
-    /* An endpoint whose last request has no reply, and nothing in flight that
-     * has a completion */
-    uct_ep_h quiet()
-    {
-        uct_ep_h ep = m_a->connect(m_b->address());
-        uint64_t replies;
-
-        EXPECT_EQ(UCS_OK, m_a->retry([&]() { return put_word(ep); }));
-        m_a->flush(ep);
-        replies = counter("svc_replies");
-        EXPECT_EQ(UCS_OK, m_a->retry([&]() { return put_word(ep); }));
-        EXPECT_EQ(UCS_OK, put_word(ep));
-        m_a->wait([&]() { return counter("svc_replies") > replies; });
-        return ep;
-    }
 };
-
-/* The completion queue is full of other endpoints' work requests. A flush that
- * has to wait for a place starts when they are done. */
-TEST_F(test_op_shared, flush_waits_for_the_completion_queue)
-{
-    std::vector<uct_ep_h> quiets;
-    std::vector<completion> flushes(6);
-    unsigned num_puts = 0;
-    ucs_status_t status = UCS_ERR_NO_RESOURCE;
-    completion put;
-    pending last;
-
-    for (int i = 0; i < 6; ++i) {
-        quiets.push_back(quiet());
-    }
-    m_a->flush(m_ab);
-
-    /* The service's only slot is in use, so requests stay in the send queues */
-    stop_service(m_ab, &put);
-    while (put_word(m_ab) == UCS_OK) {
-        ASSERT_LT(++num_puts, 16u);
-    }
-    EXPECT_GT(num_puts, 0u);
-
-    /* Flushes take the places that are reserved */
-    for (size_t i = 0; i < quiets.size(); ++i) {
-        last.ep = quiets[i];
-        status  = uct_ep_flush(last.ep, 0, &flushes[i]);
-        if (status != UCS_INPROGRESS) {
-            break;
-        }
-    }
-    ASSERT_EQ(UCS_ERR_NO_RESOURCE, status);
-    last.func = [](uct_pending_req_t *self) {
-        auto *mine          = static_cast<pending*>(self);
-        ucs_status_t result = uct_ep_flush(mine->ep, 0, &mine->comp);
-
-        ++mine->calls;
-        mine->done = (result != UCS_ERR_NO_RESOURCE);
-        return (result == UCS_INPROGRESS) ? UCS_OK : result;
-    };
-    ASSERT_EQ(UCS_OK, uct_ep_pending_add(last.ep, &last, 0));
-    for (int i = 0; i < 100; ++i) {
-        m_a->progress();
-    }
-    EXPECT_GT(last.calls, 0u);
-    EXPECT_FALSE(last.done);
-
-    page_table_gate_release(m_remote->table(), GATE_MAP);
-    m_a->wait([&]() { return last.done && last.comp.done && put.done; });
-    for (uct_ep_h ep : quiets) {
-        m_a->flush(ep);
-    }
-}
 
 /* A reply arrives before its endpoint is destroyed, and is not polled. The
  * device places its data when it is polled, in the slot of the endpoint, which
