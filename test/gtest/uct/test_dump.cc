@@ -145,37 +145,3 @@ TEST(test_dump, names)
                  {"ok", "bad_key", "bad_range", "no_access", "fault",
                   "unaligned", "no_window", "?"});
 }
-
-/* Text that does not fit is cut off, and never leaves the buffer */
-TEST(test_dump, small_buffers)
-{
-    const bytes data(sizeof(uct_nprdma_svc_request_t) + 20);
-    const std::string all = dump(uct_nprdma_svc_request_dump, data);
-
-    for (size_t max = 0; max <= all.size() + 1; ++max) {
-        std::unique_ptr<char[]> text(new char[max + 1]);
-        text[0]   = 0x55;
-        text[max] = 0x55;
-        uct_nprdma_dump(uct_nprdma_svc_request_dump, text.get(), max,
-                        data.data(), data.size());
-        EXPECT_EQ(0x55, text[max]);
-        if (max > 0) {
-            EXPECT_EQ(all.substr(0, max - 1), text.get());
-        }
-    }
-}
-
-/* Nothing of the longest text of each format is cut off */
-TEST(test_dump, longest)
-{
-    for (auto format : {uct_nprdma_am_dump, uct_nprdma_cm_dump,
-                        uct_nprdma_dev_addr_dump, uct_nprdma_iface_addr_dump,
-                        uct_nprdma_key_dump, uct_nprdma_svc_request_dump,
-                        uct_nprdma_svc_reply_dump,
-                        uct_nprdma_svc_populated_dump}) {
-        for (size_t length = 0; length < 200; ++length) {
-            EXPECT_LT(dump(format, bytes(length, 0xff)).size(),
-                      UCT_NPRDMA_DUMP_MAX - 1u);
-        }
-    }
-}

@@ -211,11 +211,6 @@ TEST_F(test_prio_few, gets_pass_slices)
     expect_gets_pass();
 }
 
-TEST_F(test_prio, requests_pass_slices)
-{
-    expect_requests_pass();
-}
-
 /* Slices are on the queue pair of requests */
 class test_prio_shared : public test_prio {
 protected:
@@ -454,62 +449,6 @@ protected:
     }
 };
 
-/* Only two slices of an endpoint are posted at once, and no completion posts
- * others: progress does, within its quota. */
-TEST_F(test_prio_sched, quota_bounds_slices)
-{
-    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-        uint64_t slices = counter("nic_slices");
-        completion first, second;
-
-        /* The last call of progress may have left less than its quota */
-        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &first));
-        EXPECT_LE(counter("nic_slices"), slices + 2);
-        ASSERT_EQ(UCS_INPROGRESS, start_large(op, &second));
-        EXPECT_LE(counter("nic_slices"), slices + 2);
-        while (!first.done || !second.done) {
-            slices = counter("nic_slices");
-            m_a->progress();
-            EXPECT_LE(counter("nic_slices"), slices + 3);
-        }
-        finish({&first, &second});
-    }
-}
-
-/* Alone it has long slices, beside small operations short ones, and then long
- * ones again */
-TEST_F(test_prio_sched, slices_are_short_while_urgent)
-{
-    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-        uint64_t alone = huge / slice;
-
-        EXPECT_EQ(alone, run_large(op, []() {}));
-        EXPECT_LT(2 * alone, run_large(op, [&]() {
-            m_a->wait([&]() {
-                return uct_ep_am_short(m_ab, 1, 0, nullptr, 0) == UCS_OK;
-            });
-        }));
-        /* What was short before may have 16 slices left */
-        run_large(op, []() {});
-        EXPECT_EQ(alone, run_large(op, []() {}));
-    }
-}
-
-/* A get makes the schedule expect messages, but one small operation only. So
- * the second one shortens 16 slices, which are four long ones. */
-TEST_F(test_prio_sched, slices_are_short_beside_two_small_gets)
-{
-    uint64_t alone = huge / slice;
-    int left       = 2;
-
-    EXPECT_EQ(alone, run_large(GET_ZCOPY, []() {}));
-    EXPECT_LE(alone + 11, run_large(GET_ZCOPY, [&]() {
-        for (; left > 0; --left) {
-            run(GET_ZCOPY, other, other, 64);
-        }
-    }));
-}
-
 /* So are those beside small requests of a peer that are served. The service's
  * own thread executes them, so each call of progress sees another one. */
 TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)
@@ -531,38 +470,6 @@ TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)
         });
     }));
     m_b->flush(m_ba);
-}
-
-/* A single one is enough. Messages are expected around a get, because it may be
- * that of a rendezvous; requests of a peer are not. */
-TEST_F(test_prio_sched, one_served_request_is_urgent)
-{
-    buffer memory(m_a->md(), 4096);
-    uct_rkey_t rkey = m_b->unpack(memory.packed_key());
-    uint64_t alone  = huge / slice;
-    uint64_t served = 0;
-
-    m_b->wire_up(m_ba, &served, memory.address(), rkey);
-    m_b->flush(m_ba);
-    for (int i = 0; i < 4; ++i) {
-        uint64_t wanted = served + 1;
-
-        run_large(GET_ZCOPY, []() {}); /* What is short may have 16 left */
-        EXPECT_EQ(alone, run_large(GET_ZCOPY, []() {}));
-        EXPECT_LT(alone, run_large(GET_ZCOPY, [&]() {
-            if (served < wanted) {
-                ++served;
-                EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ba, &served,
-                                                   sizeof(served),
-                                                   memory.address(), rkey));
-                await([&]() {
-                    m_b->progress();
-                    return *memory.ptr<volatile uint64_t>() == served;
-                });
-            }
-        }));
-        m_b->flush(m_ba);
-    }
 }
 
 /* Each call of progress with slices in flight may take long, so each one polls
@@ -594,57 +501,6 @@ TEST_F(test_prio_sched, service_is_polled_beside_slices)
         });
         EXPECT_LT(4u, calls);
     }
-}
-
-/* Whatever ends an operation returns its part of the quota */
-TEST_F(test_prio_sched, quota_returns_on_failure)
-{
-    for (int i = 0; i < 8; ++i) {
-        completion first, second;
-
-        run(PUT_ZCOPY, 0, 0, 16384); /* Connects */
-        ASSERT_EQ(UCS_INPROGRESS,
-                  start_large((i % 2) ? PUT_ZCOPY : GET_ZCOPY, &first));
-        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &second));
-        if (i % 4 > 1) {
-            m_a->progress();
-        }
-        m_a->disconnect(m_ab);
-        EXPECT_TRUE(first.done && second.done);
-        m_ab = m_a->connect(m_b->address());
-    }
-    EXPECT_EQ(huge / slice, run_large(PUT_ZCOPY, []() {}));
-}
-
-/* So does the death of the target */
-TEST_F(test_prio_sched, quota_returns_on_death)
-{
-    for (int i = 0; i < 4; ++i) {
-        peer target("op_target");
-        uct_ep_h ep      = m_a->connect(target.get_bytes());
-        uct_rkey_t key   = m_a->unpack(target.get_bytes());
-        uint64_t address = target.get<uint64_t>();
-        uct_iov_t iov    = {m_local->ptr(), huge, m_local->memh(), 0, 1};
-        completion connected, put, get;
-
-        m_a->wire_up(ep, m_local->ptr(), address, key);
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(ep, &iov, 1, address, key, &connected));
-        m_a->wait([&]() { return connected.done; });
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(ep, &iov, 1, address, key, &put));
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_get_zcopy(ep, &iov, 1, address, key, &get));
-        for (int k = 0; k < i; ++k) {
-            m_a->progress();
-        }
-        target.kill();
-        m_a->wait([&]() { return put.done && get.done; });
-        EXPECT_NE(UCS_OK, get.status); /* Behind the put */
-        m_a->disconnect(ep);
-    }
-    run_large(PUT_ZCOPY, []() {}); /* What is short may have 16 slices left */
-    EXPECT_EQ(huge / slice, run_large(PUT_ZCOPY, []() {}));
 }
 
 /* Small operations that are posted again within their completions, as many as

@@ -78,20 +78,6 @@ TEST_F(test_state_cache, ranges)
     }
 }
 
-TEST_F(test_state_cache, regions_differ)
-{
-    auto cache = create(1 << 16);
-
-    keep(cache, {1, 1}, 5, words(3, 10));
-    EXPECT_FALSE(known(cache, {1, 2}, 5, words(3, 10)));
-    EXPECT_FALSE(known(cache, {2, 1}, 5, words(3, 10)));
-    keep(cache, {1, 2}, 5, words(3, 20));
-    keep(cache, {2, 1}, 5, words(3, 30));
-    EXPECT_TRUE(known(cache, {1, 1}, 5, words(3, 10)));
-    EXPECT_TRUE(known(cache, {1, 2}, 5, words(3, 20)));
-    EXPECT_TRUE(known(cache, {2, 1}, 5, words(3, 30)));
-}
-
 TEST_F(test_state_cache, absent_and_unknown)
 {
     auto cache  = create(1 << 16);
