@@ -285,7 +285,6 @@ static struct ibv_context *fake_open_context(void)
 
 static void fake_fill_md(uct_nprdma_mem_md_t *md)
 {
-
     strcpy(md->super.name, "fake");
     md->super.verbs              = &fake->verbs;
     md->super.config.timeout     = 0.1;
@@ -295,7 +294,7 @@ static void fake_fill_md(uct_nprdma_mem_md_t *md)
             ((fake_params.monitor == FAKE_AUTO) ? UCT_NPRDMA_MONITOR_AUTO :
              (fake_params.monitor == FAKE_KERNEL) ?
              UCT_NPRDMA_MONITOR_KERNEL : UCT_NPRDMA_MONITOR_EMULATED);
-    md->config.selfcheck    = !fake_params.no_selfcheck;
+    md->config.selfcheck    = 1;
     md->config.region_size  = fake_params.region_size;
     md->config.revoke       = NPRDMA_REVOKE_STRICT;
     md->config.region_cache = 64 * UCS_MBYTE;

@@ -52,7 +52,6 @@ typedef struct fake_params {
     int            no_dmabuf;    /* nonzero: old rdma-core */
     int            is_iwarp;
     int            no_read;      /* nonzero: no RDMA READ */
-    int            no_selfcheck; /* nonzero: without the self check */
 } fake_params_t;
 
 typedef struct fake_device fake_device_t;

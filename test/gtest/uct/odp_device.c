@@ -96,20 +96,6 @@ static int dereg_mr(struct ibv_mr *mr)
     return npemu_dereg_mr(mr);
 }
 
-static struct ibv_cq *create_cq(struct ibv_context *context, int cqe, void *arg,
-                                struct ibv_comp_channel *channel, int vector)
-{
-    return (fake.fault == ODP_FAULT_NO_CQ) ?
-           NULL : npemu_create_cq(context, cqe, arg, channel, vector);
-}
-
-static struct ibv_qp *
-create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr *attr)
-{
-    errno = ENOMEM;
-    return (fake.fault == ODP_FAULT_NO_QP) ? NULL : npemu_create_qp(pd, attr);
-}
-
 static int modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
     return ((fake.fault == ODP_FAULT_NO_RTS) &&
@@ -200,11 +186,9 @@ static void set_fault(odp_fault_t fault, int error)
     fake.registrations     = 0;
     fake.real              = fake.dev.verbs;
     fake.verbs             = *fake.dev.verbs;
-    fake.verbs.query_odp   = (fault == ODP_FAULT_NO_QUERY) ? NULL : query_odp;
+    fake.verbs.query_odp   = query_odp;
     fake.verbs.register_mr = register_mr;
     fake.verbs.dereg_mr    = dereg_mr;
-    fake.verbs.create_cq   = create_cq;
-    fake.verbs.create_qp   = create_qp;
     fake.verbs.modify_qp   = modify_qp;
     fake.dev.verbs         = &fake.verbs;
     fake.post_send         = fake.dev.context->ops.post_send;

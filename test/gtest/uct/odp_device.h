@@ -19,15 +19,12 @@ extern "C" {
 
 typedef enum odp_fault {
     ODP_FAULT_NONE,
-    ODP_FAULT_NO_QUERY,       /* The provider has no such function */
-    ODP_FAULT_QUERY,          /* It fails with the errno */
+    ODP_FAULT_QUERY,          /* The device does not tell, but the errno */
     ODP_FAULT_NOT_THERE,      /* No on-demand paging is reported */
     ODP_FAULT_NO_WRITE,       /* Only that of READ is */
     ODP_FAULT_REFUSES,        /* Registrations fail with the errno */
     ODP_FAULT_NO_IMPLICIT,    /* Only those of the whole address space do */
-    ODP_FAULT_NO_CQ,          /* No connection for the check */
-    ODP_FAULT_NO_QP,
-    ODP_FAULT_NO_RTS,
+    ODP_FAULT_NO_RTS,         /* No connection for the check */
     ODP_FAULT_SHIFTED,        /* Data comes from and goes to other addresses */
     ODP_FAULT_STUCK,          /* It keeps the pages that it has once seen */
     ODP_FAULT_SHARED,         /* It writes to pages that it should copy */
