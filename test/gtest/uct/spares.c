@@ -8,13 +8,11 @@
 #include "uct/ib/nprdma/rma/nprdma_rma_types.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 static struct {
     int                    (*post_send)(struct ibv_qp *qp,
                                         struct ibv_send_wr *wr,
                                         struct ibv_send_wr **bad_wr);
-    atomic_int             is_double;
     pthread_mutex_t        lock;  /* Protects the last reply */
     struct ibv_qp          *qp;
     uct_nprdma_svc_reply_t reply;
@@ -25,11 +23,6 @@ static struct {
 static uct_nprdma_rma_res_t *spares_side(uct_iface_h iface)
 {
     return ucs_derived_of(iface, uct_nprdma_rma_iface_t)->res;
-}
-
-unsigned spares_max(void)
-{
-    return UCT_NPRDMA_RMA_MAX_SPARES;
 }
 
 unsigned spares_count(uct_iface_h iface)
@@ -77,9 +70,6 @@ static int spares_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
         pthread_mutex_lock(&spares.lock);
         spares.qp    = qp;
         spares.reply = *(const uct_nprdma_svc_reply_t*)wr->sg_list[0].addr;
-        if (atomic_load(&spares.is_double)) {
-            spares_send_last();
-        }
         pthread_mutex_unlock(&spares.lock);
     }
     return spares.post_send(qp, wr, bad_wr);
@@ -92,12 +82,6 @@ void spares_start(uct_md_h md)
 
     spares.post_send       = context->ops.post_send;
     context->ops.post_send = spares_post_send;
-    spares_double(0);
-}
-
-void spares_double(int is_double)
-{
-    atomic_store(&spares.is_double, is_double);
 }
 
 int spares_repeat(void)

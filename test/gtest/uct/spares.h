@@ -14,9 +14,6 @@ extern "C" {
  * as the component counts them.
  */
 
-/** Maximum number of spares of an interface. */
-unsigned spares_max(void);
-
 /** Number of spares of an interface. */
 unsigned spares_count(uct_iface_h iface);
 
@@ -28,10 +25,6 @@ int spares_rest(uct_iface_h iface);
 
 /** Take over the sends of an MD that has no endpoint yet. */
 void spares_start(uct_md_h md);
-
-/** Select whether the MD's service sends each reply twice from now on, at
- * once. */
-void spares_double(int is_double);
 
 /**
  * Send the last reply of the MD's service again. Its connection still exists.

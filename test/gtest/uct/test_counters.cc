@@ -112,32 +112,6 @@ protected:
     }
 };
 
-TEST_F(test_counters, interfaces_and_devices)
-{
-    std::vector<page> found = pages("interface");
-
-    ASSERT_EQ(2u, found.size());
-    for (const page &next : found) {
-        EXPECT_EQ(device_name() + ":1", next.header.device);
-        EXPECT_EQ(uint32_t(getpid()), next.header.pid);
-        EXPECT_STREQ("", next.header.mode);
-        for (const auto &value : next.values) {
-            m_a->counter(value.first); /* Fails if there is none */
-        }
-        EXPECT_EQ(sizeof(uct_nprdma_stats_t) / sizeof(uint64_t),
-                  next.values.size());
-    }
-
-    found = pages("device");
-    ASSERT_EQ(2u, found.size());
-    for (const page &next : found) {
-        EXPECT_EQ(device_name(), next.header.device);
-        EXPECT_EQ(uint32_t(getpid()), next.header.pid);
-        EXPECT_STRNE("", next.header.mode);
-        EXPECT_LT(0u, next.values.at("pinned_bytes"));
-    }
-}
-
 TEST_F(test_counters, follow_at_once)
 {
     uint64_t sent       = sum("interface", "am_short_tx");
@@ -156,70 +130,6 @@ TEST_F(test_counters, follow_at_once)
     }
     EXPECT_EQ(registered, sum("device", "registered_bytes"));
     EXPECT_EQ(peak + (3 * m_length), sum("device", "registered_peak"));
-}
-
-TEST_F(test_counters, same_values_as_the_virtual_file_system)
-{
-    completion comp;
-    uct_iov_t iov = {m_local->ptr(), m_length, m_local->memh(), 0, 1};
-
-    ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-        return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(), m_rkey,
-                                &comp);
-    }));
-    m_a->wait([&]() { return comp.done; });
-    m_a->flush(m_ab);
-    for (const char *name : {"put", "put_bytes", "nic_put", "nic_slices",
-                             "cm_connected"}) {
-        EXPECT_EQ(m_a->counter(name) + m_b->counter(name),
-                  sum("interface", name)) << name;
-    }
-    EXPECT_EQ(1u, sum("interface", "put"));
-}
-
-TEST_F(test_counters, are_not_a_childs)
-{
-    uint64_t registered = sum("device", "registered_bytes");
-    uct_mem_h memh;
-    uint64_t sent;
-    int status;
-
-    send();
-    sent = sum("interface", "am_short_tx");
-    pid_t child = fork();
-    if (child == 0) {
-        std::ifstream maps("/proc/self/maps");
-        std::string line;
-        int is_shared = 0;
-
-        while (std::getline(maps, line)) {
-            is_shared |= (line.find(NPRDMA_COUNTERS_FILE) !=
-                          std::string::npos);
-        }
-        /* What the child has inherited can still be used in some ways */
-        complaints quiet;
-        uct_ep_am_short(m_ab, 1, 0, nullptr, 0);
-        uct_md_mem_reg(m_a->md(), m_local->ptr(), m_length, 0, &memh);
-        _exit(is_shared);
-    }
-    ASSERT_EQ(child, waitpid(child, &status, 0));
-    EXPECT_EQ(0, status);
-    EXPECT_EQ(registered, sum("device", "registered_bytes"));
-    EXPECT_EQ(sent, sum("interface", "am_short_tx"));
-    send();
-    EXPECT_EQ(sent + 1, sum("interface", "am_short_tx"));
-}
-
-TEST_F(test_counters, keep_their_size)
-{
-    std::vector<int> found = descriptors();
-
-    ASSERT_FALSE(found.empty());
-    for (int fd : found) {
-        EXPECT_EQ(-1, ftruncate(fd, 0));
-        EXPECT_EQ(EPERM, errno);
-    }
-    send();
 }
 
 TEST_F(test_counters, end_with_their_owner)

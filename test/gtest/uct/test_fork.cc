@@ -266,25 +266,6 @@ protected:
     std::string m_output;
 };
 
-TEST_F(test_fork, child_exits)
-{
-    ASSERT_NO_FATAL_FAILURE(communicate());
-    pid_t pid = start([]() { return 0; });
-    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
-    EXPECT_EQ("", m_output);
-}
-
-TEST_F(test_fork, child_closes)
-{
-    ASSERT_NO_FATAL_FAILURE(communicate());
-    pid_t pid = start([this]() {
-        TearDown();
-        return 0;
-    });
-    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
-    EXPECT_EQ(1u, count_output("opened before fork()")) << m_output;
-}
-
 /* What it closes first finds out that it is a child */
 TEST_F(test_fork, child_of_clone_closes)
 {
@@ -322,15 +303,6 @@ TEST_F(test_fork, child_is_refused)
     });
     ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
     EXPECT_EQ(1u, count_output("refuse all operations")) << m_output;
-}
-
-TEST_F(test_fork, while_connecting)
-{
-    pid_t pid = start([this]() {
-        TearDown();
-        return 0;
-    });
-    ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
 }
 
 /* UCM's handlers take locks, which another thread may hold in fork(). So what
@@ -383,29 +355,6 @@ protected:
         });
         ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
     }
-
-    static bool is_readable(const entity &e)
-    {
-        struct pollfd pfd = {-1, POLLIN, 0};
-
-        EXPECT_EQ(UCS_OK, uct_iface_event_fd_get(e.iface(), &pfd.fd));
-        return poll(&pfd, 1, 0) > 0;
-    }
-
-    static void arm(entity &e)
-    {
-        await([&]() {
-            return (e.progress() == 0) &&
-                   (uct_iface_event_arm(e.iface(), UCT_EVENT_RECV) == UCS_OK);
-        });
-    }
-
-    static void send(entity &e, uct_ep_h ep, uint64_t number)
-    {
-        ASSERT_EQ(UCS_OK, e.retry([&]() {
-            return uct_ep_am_short(ep, 1, number, nullptr, 0);
-        }));
-    }
 };
 
 /* Each side accepts, repeats lost packets, and probes */
@@ -433,74 +382,5 @@ TEST_F(test_fork_own, progress_serves_wire_up)
         EXPECT_GT(a.counter("cm_retransmits"), 0u);
         b.wait([&]() { return b.counter("cm_probes") > 0; });
         EXPECT_TRUE(a.failed.empty());
-    });
-}
-
-TEST_F(test_fork_own, progress_ends_what_is_not_answered)
-{
-    run([]() {
-        complaints said;
-        entity a(config_t{{"CM_FAIL", "100"}, {"CM_TIMEOUT", "200ms"}}), b;
-        uct_ep_h ep = a.connect(b.address());
-
-        a.wait([&]() { return a.failed.count(ep) > 0; });
-        EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, a.failed[ep]);
-    });
-}
-
-TEST_F(test_fork_own, a_packet_wakes_a_sleeper)
-{
-    run([]() {
-        entity a, b;
-        uint64_t received = 0;
-
-        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(b.iface(), 1, on_am,
-                                                   &received, 0));
-        arm(b);
-        uct_ep_h ep = a.connect(b.address());
-        await([&]() { return is_readable(b); });
-        a.add_progress(&b);
-        send(a, ep, 5);
-        a.wait([&]() { return received == 5; });
-    });
-}
-
-/* Nor while it waits for an answer, because no timer would wake it */
-TEST_F(test_fork_own, a_requester_does_not_sleep)
-{
-    run([]() {
-        entity a, b;
-        uct_ep_h ep = a.connect(b.address());
-
-        for (int i = 0; i < 100; ++i) {
-            EXPECT_EQ(UCS_ERR_BUSY,
-                      uct_iface_event_arm(a.iface(), UCT_EVENT_RECV));
-        }
-        a.add_progress(&b);
-        send(a, ep, 1);
-        a.flush(ep);
-        arm(a);
-        EXPECT_TRUE(a.failed.empty());
-    });
-}
-
-/* UCP gives the descriptor to UCX, whose thread in the parent would not sleep
- * while it is readable */
-TEST_F(test_fork_own, progress_takes_events)
-{
-    run([]() {
-        entity a, b;
-        uint64_t received = 0;
-        uct_ep_h ep       = a.connect(b.address());
-
-        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(b.iface(), 1, on_am,
-                                                   &received, 0));
-        a.add_progress(&b);
-        send(a, ep, 1);
-        a.wait([&]() { return received == 1; });
-        arm(b);
-        send(a, ep, 2);
-        await([&]() { return is_readable(b); });
-        b.wait([&]() { return (received == 2) && !is_readable(b); });
     });
 }

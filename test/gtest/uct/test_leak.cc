@@ -82,44 +82,6 @@ protected:
     char     *m_memory[3];
 };
 
-TEST_P(test_leak, registrations)
-{
-    complaints log;
-
-    {
-        entity e(m_config);
-        leak(e);
-    }
-    EXPECT_EQ(1u, log.lines().size());
-    EXPECT_EQ(1u, count(log, "closed with 3 live registrations"));
-}
-
-TEST_P(test_leak, registrations_that_a_peer_uses)
-{
-    complaints log;
-    entity initiator(m_config);
-    std::vector<char> local(size);
-    auto target     = std::make_unique<entity>(m_config);
-    uct_rkey_t rkey = initiator.unpack(leak(*target));
-    uct_ep_h ep     = initiator.connect(target->address());
-
-    initiator.add_progress(target.get());
-    EXPECT_EQ(UCS_OK, get(initiator, ep, local.data(), size,
-                          (uint64_t)m_memory[2], rkey));
-    EXPECT_EQ(1, local[size / 2]);
-    EXPECT_EQ(0u, log.lines().size());
-
-    entity lonely(m_config);
-    ep   = lonely.connect(target->address());
-    rkey = lonely.unpack(leak(*target));
-    lonely.add_progress(target.get());
-    EXPECT_EQ(UCS_OK, get(lonely, ep, local.data(), size,
-                          (uint64_t)m_memory[2], rkey));
-    lonely.add_progress(&initiator);
-    target.reset();
-    EXPECT_EQ(1u, count(log, "closed with 6 live registrations"));
-}
-
 TEST_P(test_leak, interface)
 {
     complaints log;

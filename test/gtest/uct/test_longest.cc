@@ -153,13 +153,7 @@ protected:
         m_peer.reset();
     }
 
-    struct request : uct_pending_req_t {
-        uct_ep_h ep;
-        bool     done;
-    };
-
     ucs_log_level_t         m_level;
-    request                 m_request = {};
     std::unique_ptr<peer>   m_peer;
     std::unique_ptr<entity> m_entity;
     std::unique_ptr<buffer> m_local;
@@ -203,35 +197,6 @@ TEST_F(test_longest, copy)
     go_on();
 }
 
-TEST_F(test_longest, credits)
-{
-    start(true, true);
-    connect();
-    m_peer->stop();
-
-    /* More than the peer has receives for; the last one is queued */
-    for (int refused = 0; refused < 1000;) {
-        ucs_status_t status = uct_ep_am_short(m_ep, 1, 0, m_local->ptr(), 100);
-        ASSERT_TRUE((status == UCS_OK) || (status == UCS_ERR_NO_RESOURCE));
-        refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
-        m_entity->progress();
-    }
-    m_request.ep   = m_ep;
-    m_request.func = [](uct_pending_req_t *self) {
-        request *r          = static_cast<request*>(self);
-        ucs_status_t status = uct_ep_am_short(r->ep, 1, 0, nullptr, 0);
-        r->done             = (status == UCS_OK);
-        return status;
-    };
-    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &m_request, 0));
-    expect(UCS_LOG_LEVEL_DIAG, "an acknowledgement", "a free entry");
-    expect(UCS_LOG_LEVEL_DIAG, "a free entry", "an acknowledgement");
-
-    m_peer->go_on();
-    m_entity->wait([&]() { return m_request.done; });
-    m_entity->flush(m_ep);
-}
-
 TEST_F(test_longest, connection)
 {
     start(true, true);
@@ -240,29 +205,4 @@ TEST_F(test_longest, connection)
     expect(UCS_LOG_LEVEL_WARN, "the connection to be set up");
     m_peer->go_on();
     m_entity->wire_up(m_ep, m_local->ptr(), m_base, m_rkey);
-}
-
-/* A stream of operations, each of which is short, is no long wait, however long
- * the stream lasts */
-TEST_F(test_longest, stream_is_no_wait)
-{
-    start(true, true);
-    connect();
-    double begin = now();
-    while (now() < begin + 1.5) {
-        completion comps[4];
-        for (auto &comp : comps) {
-            uct_iov_t iov = {m_local->ptr(), length, m_local->memh(), 0, 1};
-            ASSERT_EQ(UCS_INPROGRESS,
-                      uct_ep_get_zcopy(m_ep, &iov, 1, m_base, m_rkey, &comp));
-            ASSERT_EQ(UCS_OK, m_entity->retry([&]() { return put_short(); }));
-        }
-        m_entity->wait([&]() {
-            return std::all_of(comps, comps + 4,
-                               [](const completion &comp) {
-                                   return comp.done;
-                               });
-        });
-    }
-    EXPECT_LT(m_entity->counter("longest_us"), (now() - begin) * 1e6 / 2);
 }

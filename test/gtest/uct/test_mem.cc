@@ -84,33 +84,6 @@ TEST_F(test_mem, key_allows_the_requested_access)
     EXPECT_EQ((long)size, std::count(data.begin(), data.end(), 1));
 }
 
-TEST_F(test_mem, outside_of_registration)
-{
-    /* In the same region, where the device itself would permit the access */
-    buffer memory(m_b->md(), 3 * size);
-    uct_mem_h memh  = reg(memory.ptr(size), size);
-    uct_rkey_t rkey = m_a->unpack(pack(memh));
-    std::vector<char> data(size, 1);
-
-    memory.fill(1);
-    EXPECT_EQ(UCS_OK, get(data.data(), size, memory.address(size), rkey));
-    for (size_t offset : {size_t(0), size - 1, size + 1, 2 * size}) {
-        std::vector<char> before(memory.ptr(), memory.ptr(3 * size));
-        std::fill(data.begin(), data.end(), 1);
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-                  put(data.data(), size, memory.address(offset), rkey))
-                << offset;
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
-                  get(data.data(), size, memory.address(offset), rkey))
-                << offset;
-        /* Memory outside of the registration is unchanged */
-        EXPECT_EQ(0, memcmp(before.data(), memory.ptr(), size));
-        EXPECT_EQ(0, memcmp(&before[2 * size], memory.ptr(2 * size), size));
-    }
-    EXPECT_TRUE(m_a->failed.empty());
-    ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-}
-
 TEST_F(test_mem, key_of_earlier_registration)
 {
     buffer memory(m_b->md(), size);
@@ -157,67 +130,6 @@ TEST_F(test_mem, only_keys_are_invalidated)
 
 
 /* ---- cost ---- */
-
-TEST_F(test_mem, covered_buffer_makes_no_region)
-{
-    static const size_t length = 1ul << 30;
-    char *ptr = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    ASSERT_NE(MAP_FAILED, ptr);
-    {
-        buffer all(m_b->md(), length, ptr);
-
-        /* No region exists before a key is packed */
-        EXPECT_EQ(0u, count_regions());
-        ASSERT_TRUE(has_region(all));
-        size_t regions = count_regions();
-        EXPECT_GE(regions, 1u);
-        for (size_t part : {size_t(1), page, size, length / 2, length}) {
-            for (size_t offset = 0; offset + part <= length;
-                 offset       += std::max(length / 16, part)) {
-                buffer inner(m_b->md(), part, ptr + offset);
-                ASSERT_TRUE(has_region(inner));
-                ASSERT_EQ(regions, count_regions());
-            }
-        }
-        EXPECT_EQ(0u, resident(ptr, size));
-    }
-    /* A later registration makes none either, because regions are kept */
-    size_t regions = count_regions();
-    {
-        buffer again(m_b->md(), length, ptr);
-        ASSERT_TRUE(has_region(again));
-        EXPECT_EQ(regions, count_regions());
-    }
-    munmap(ptr, length);
-}
-
-TEST_F(test_mem, registration_takes_less_than_a_microsecond)
-{
-    static const size_t length = 1ul << 30;
-    char *ptr = (char*)mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    double best = 1;
-
-    ASSERT_NE(MAP_FAILED, ptr);
-    for (int i = 0; i < 100; ++i) {
-        static const int count = 1000;
-        double start           = now();
-        for (int j = 0; j < count; ++j) {
-            uct_mem_h memh;
-            ASSERT_EQ(UCS_OK, uct_md_mem_reg(m_b->md(), ptr, length,
-                                             UCT_MD_MEM_ACCESS_ALL, &memh));
-            ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-        }
-        best = std::min(best, (now() - start) / count);
-    }
-    RecordProperty("nanoseconds", int(best * 1e9));
-    printf("mem_reg and mem_dereg of 1 GiB: %.0f ns\n", best * 1e9);
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-    EXPECT_LT(best, 1e-6);
-#endif
-    munmap(ptr, length);
-}
 
 /* From here on, any system call but the last one kills this process */
 static void forbid_system_calls()
@@ -343,41 +255,6 @@ TEST_F(test_mem, nothing_is_pinned)
     EXPECT_LE(proc_status_kb(getpid(), "VmLck:"), limit_kb);
 }
 
-
-TEST_F(test_mem, counters)
-{
-    char name[] = "/tmp/nprdma-test.XXXXXX";
-    int fd      = mkstemp(name);
-    ASSERT_GE(fd, 0);
-    {
-        entity self({{"NPRDMA_STATS", std::string("file:") + name}});
-        buffer memory(self.md(), size);
-        memory.fill(1);
-        memory.packed_key();
-    }
-
-    std::ifstream file(name);
-    std::map<std::string, uint64_t> counters;
-    std::string line;
-    while (std::getline(file, line)) {
-        size_t space = line.find(' ');
-        if (line[0] != '#') {
-            counters[line.substr(0, space)] = std::stoull(line.substr(space));
-        }
-    }
-    close(fd);
-    unlink(name);
-    EXPECT_EQ(1u, counters.at("regions"));
-    EXPECT_EQ(1u, counters.at("regions_created"));
-    EXPECT_EQ(0u, counters.at("registrations"));
-    EXPECT_EQ(size / page, counters.at("pages_populated"));
-    EXPECT_EQ(0u, counters.at("populate_faults"));
-    EXPECT_EQ((256ul << 20) / 1024, counters.at("state_bytes"));
-    EXPECT_GT(counters.at("pinned_bytes"), 0u);
-    EXPECT_LE(counters.at("pinned_bytes"), 4ul << 20);
-}
-
-
 TEST_F(test_mem, local_handle_is_not_dereferenced)
 {
     /* UCP before 1.16 passes any value, because the MD requests none */
@@ -405,52 +282,6 @@ TEST_F(test_mem, local_handle_is_not_dereferenced)
 
 /* ---- copy mode ---- */
 
-class test_mem_copy : public test_mem {
-protected:
-    config_t config() override { return {{"NPRDMA_MONITOR", "copy"}}; }
-};
-
-TEST_F(test_mem_copy, works)
-{
-    buffer memory(m_b->md(), size);
-
-    memory.fill(1);
-    EXPECT_FALSE(has_region(memory));
-    EXPECT_EQ(0u, count_regions());
-    expect_works(memory, 5, size - 9, m_a->unpack(memory.packed_key()));
-}
-
-TEST_F(test_mem, works_without_region)
-{
-    struct rlimit before, none;
-    complaints log;
-
-    /* No descriptors, so no page states */
-    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &before));
-    none          = before;
-    none.rlim_cur = 0;
-    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
-    std::unique_ptr<buffer> first, second;
-    EXPECT_NO_THROW(first.reset(new buffer(m_b->md(), size)));
-    EXPECT_NO_THROW(second.reset(new buffer(m_b->md(), size)));
-    ASSERT_TRUE(first && second);
-    first->packed_key();
-    second->packed_key();
-    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &before));
-
-    EXPECT_EQ(1u, count(log, "bounce buffers"));
-    EXPECT_FALSE(has_region(*first));
-    first->fill(1);
-    expect_works(*first, 0, size, m_a->unpack(first->packed_key()));
-
-    /* When descriptors are available again, regions are created again */
-    first->deregister();
-    second->deregister();
-    buffer again(m_b->md(), size, first->ptr());
-    EXPECT_TRUE(has_region(again));
-    expect_works(again, 0, size, m_a->unpack(again.packed_key()));
-}
-
 
 /* ---- configuration ---- */
 
@@ -461,33 +292,6 @@ static ucs_status_t open_with(const config_t &config)
         return UCS_OK;
     } catch (std::runtime_error &error) {
         return UCS_ERR_INVALID_PARAM;
-    }
-}
-
-TEST(test_mem_config, wrong_values_are_named)
-{
-    const std::vector<std::pair<std::string, std::string>> wrong = {
-        {"MONITOR", "maybe"}, {"REGION_SIZE", "3m"}, {"REGION_SIZE", "1m"},
-        {"REGION_SIZE", "0"}, {"REGION_CACHE", "inf"}, {"REVOKE", "soon"},
-        {"SLICE", "5000"}, {"SLICE", "0"}, {"SLICE", "1g"}, {"SCAN_MAX", "2g"},
-        {"MAX_TRIES", "0"}, {"STATE_CACHE", "8g"},
-        {"LAZY_UNMAP", "64"}, {"LAZY_UNMAP", "255k"}, {"LAZY_UNMAP", "2t"},
-        {"LAZY_UNMAP", "inf"}, {"LAZY_UNMAP", "auto"}, {"LAZY_UNMAP", "-1"},
-        {"LAZY_UNMAP", ""}, {"LAZY_UNMAP", "64m,zeroed"}, {"LAZY_UNMAP", "x"},
-        {"RECLAIM", "all"}, {"RECLAIM_RATE", "-1"}, {"RECLAIM_RATE", "nan"},
-        {"SEED", "x"}
-    };
-
-    for (auto &pair : wrong) {
-        complaints log;
-        EXPECT_EQ(UCS_ERR_INVALID_PARAM,
-                  open_with({{"NPRDMA_" + pair.first, pair.second}}))
-                << pair.first << "=" << pair.second;
-        EXPECT_EQ(1u, log.lines().size()) << pair.first << "=" << pair.second;
-        std::string item = pair.first;
-        std::transform(item.begin(), item.end(), item.begin(), ::tolower);
-        EXPECT_EQ(1u, count(log, pair.first) + count(log, item))
-                << pair.first << "=" << pair.second;
     }
 }
 
@@ -505,52 +309,6 @@ TEST(test_mem_config, wrong_fault_plan_is_named)
         EXPECT_NE(std::string::npos, output.find(plan));
         EXPECT_EQ(1, std::count(output.begin(), output.end(), '\n')) << output;
     }
-}
-
-TEST(test_mem_config, right_values_are_taken)
-{
-    complaints log;
-
-    for (const char *monitor : {"auto", "copy"}) {
-        EXPECT_EQ(UCS_OK, open_with({{"NPRDMA_MONITOR", monitor},
-                                     {"NPRDMA_REGION_SIZE", "2m"},
-                                     {"NPRDMA_REGION_CACHE", "0"},
-                                     {"NPRDMA_REVOKE", "never"},
-                                     {"NPRDMA_SLICE", "4k"},
-                                     {"NPRDMA_SCAN_MAX", "0"},
-                                     {"NPRDMA_MAX_TRIES", "1"},
-                                     {"NPRDMA_STATE_CACHE", "0"},
-                                     {"NPRDMA_LAZY_UNMAP", "1g"},
-                                     {"NPRDMA_RECLAIM", "logical"},
-                                     {"NPRDMA_RECLAIM_RATE", "1e3"},
-                                     {"NPRDMA_SEED", "7"},
-                                     {"NPRDMA_FAULT", "rate=0.01,seed=1"}}));
-    }
-    for (auto &line : log.lines()) {
-        /* Without zero copy nothing is kept */
-        EXPECT_NE(std::string::npos, line.find("LAZY_UNMAP has no effect"))
-                << line;
-    }
-}
-
-/* What needs a monitor has no effect without one: one line tells why */
-TEST(test_mem_config, nothing_is_kept_without_a_monitor)
-{
-    config_t config = {{"NPRDMA_MONITOR", "copy"}};
-    {
-        complaints log;
-        EXPECT_EQ(UCS_OK, open_with(config));
-        EXPECT_EQ(0u, log.lines().size()) << "nothing was asked for";
-    }
-
-    config["NPRDMA_LAZY_UNMAP"] = "64m";
-    complaints log;
-    EXPECT_EQ(UCS_OK, open_with(config));
-    ASSERT_EQ(1u, log.lines().size());
-    EXPECT_NE(std::string::npos,
-              log.lines()[0].find("UCX_NPRDMA_LAZY_UNMAP has no effect"));
-    EXPECT_NE(std::string::npos,
-              log.lines()[0].find("UCX_NPRDMA_MONITOR=copy"));
 }
 
 TEST(test_mem_config, nothing_is_kept_unless_revocation_is_strict)

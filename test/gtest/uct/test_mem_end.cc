@@ -108,28 +108,6 @@ TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
     munmap(ptr, size);
 }
 
-TEST_F(test_mem_end_never, invalidation_spares_other_registrations)
-{
-    buffer memory(m_b->md(), size);
-    uct_mem_h first   = reg(memory.ptr(), size / 2 + page);
-    uct_mem_h second  = reg(memory.ptr(size / 2), size / 2);
-    uct_rkey_t rkey1  = m_a->unpack(pack(first));
-    uct_rkey_t rkey2  = m_a->unpack(pack(second));
-
-    memory.deregister();
-    memory.fill(1);
-    expect_works(memory, 0, size / 2 + page, rkey1);
-    expect_works(memory, size / 2, size / 2, rkey2);
-
-    invalidate(m_b->md(), first);
-    expect_revoked(memory, 0, size / 2, rkey1);
-    expect_works(memory, size / 2, size / 2, rkey2);
-
-    invalidate(m_b->md(), second);
-    expect_revoked(memory, size / 2, size / 2, rkey2);
-    expect_revoked(memory, 0, size / 2 + page, rkey1);
-}
-
 /* Two peers have keys of one buffer. When one registration is invalidated, the
  * other one goes on; when that ends as well, no key works any more. */
 TEST_F(test_mem_end_never, invalidation_outlasts_other_registrations)
@@ -184,67 +162,6 @@ TEST_F(test_mem_end_never, invalidation_outlasts_operations)
         expect_works(memory, 0, size, rkey);
     }
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-}
-
-TEST_F(test_mem_end_never, invalidation_while_it_is_used)
-{
-    static const int rounds = 200;
-    buffer memory(m_b->md(), size);
-    std::vector<char> result(size);
-
-    memory.deregister();
-    memory.fill(1);
-    for (int i = 0; i < rounds; ++i) {
-        uct_mem_h memh  = reg(memory.ptr(), size);
-        uct_rkey_t rkey = m_a->unpack(pack(memh));
-        uct_iov_t iov   = {result.data(), size, nullptr, 0, 1};
-        completion comp;
-
-        std::fill(result.begin(), result.end(), 0);
-        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_get_zcopy(m_ab, &iov, 1, memory.address(), rkey,
-                                    &comp);
-        }));
-        for (int j = 0; j < i % 20; ++j) {
-            m_a->progress();
-            m_b->progress();
-        }
-        invalidate(m_b->md(), memh);
-        m_a->wait([&]() { return comp.done; });
-        if (comp.status == UCS_OK) {
-            ASSERT_EQ(0, memcmp(result.data(), memory.ptr(), size));
-        } else {
-            ASSERT_EQ(UCS_ERR_REJECTED, comp.status);
-        }
-    }
-    EXPECT_TRUE(m_a->failed.empty());
-}
-
-TEST_F(test_mem_end, forked_child_registers_nothing)
-{
-    buffer memory(m_b->md(), size);
-    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
-
-    memory.fill(1);
-    expect_works(memory, 0, size, rkey);
-    pid_t pid = fork();
-    if (pid == 0) {
-        complaints log;
-        uct_mem_h memh;
-        int ok = (uct_md_mem_reg(m_b->md(), memory.ptr(), size,
-                                 UCT_MD_MEM_ACCESS_ALL, &memh) ==
-                  UCS_ERR_UNSUPPORTED) && (count(log, "fork") == 1);
-        /* The child's copy of the parent's registrations */
-        memset(memory.ptr(), 0x55, size);
-        ok = ok && (uct_md_mem_dereg(m_b->md(), memory.memh()) == UCS_OK);
-        _exit(ok ? 0 : 1);
-    }
-    int status;
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
-    EXPECT_EQ(0, status);
-    EXPECT_NE(0x55, *memory.ptr());
-    memory.fill(2);
-    expect_works(memory, 0, size, rkey);
 }
 
 TEST_F(test_mem_end, nothing_is_left)

@@ -92,25 +92,6 @@ TEST_F(test_path, large_connection)
     EXPECT_EQ(4u, count(3, 96));
 }
 
-/* Where slices share the queue pair of requests, they have its marks */
-class test_path_shared : public test_path {
-protected:
-    config_t config() override
-    {
-        config_t config   = test_path::config();
-        config["BULK_QP"] = "no";
-        return config;
-    }
-};
-
-TEST_F(test_path_shared, no_large_connection)
-{
-    use();
-    put_large();
-    EXPECT_EQ(4u, count(3, 96));
-    EXPECT_EQ(0u, count(5, 32));
-}
-
 TEST_F(test_path, datagrams)
 {
     use();
@@ -124,18 +105,6 @@ TEST_F(test_path, datagrams)
         }
     }
     EXPECT_LT(0u, num);
-}
-
-/* Control of the above: without the settings there are no marks */
-class test_path_none : public test_path {
-protected:
-    config_t config() override { return {}; }
-};
-
-TEST_F(test_path_none, default_marks)
-{
-    use();
-    EXPECT_EQ(4u, count(0, 0));
 }
 
 /* The priority of a RoCE port has 3 bits */

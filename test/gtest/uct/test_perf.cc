@@ -40,12 +40,6 @@ double total(const uct_ppn_bandwidth_t &bandwidth)
     return bandwidth.dedicated + bandwidth.shared;
 }
 
-/* Seconds per byte */
-double cost(entity &e, uct_ep_operation_t op)
-{
-    return 1 / total(estimate(e, op, UCT_PERF_ATTR_FIELD_BANDWIDTH).bandwidth);
-}
-
 struct port {
     uint8_t    width, speed, layer;
     enum ibv_mtu mtu;
@@ -97,23 +91,6 @@ TEST(test_perf, interface_has_configured_values)
     EXPECT_EQ(0, e.attr().latency.m);
 }
 
-/* A latency that makes more of a rendezvous than was measured is the latency */
-TEST(test_perf, latency_is_never_less_than_configured)
-{
-    entity e(config_t{{"PERF", "latency:5us,rendezvous:1us"}});
-
-    EXPECT_NEAR(5e-6, e.attr().latency.c, close_to);
-}
-
-TEST(test_perf, values_that_are_not_named_are_of_the_device)
-{
-    entity dflt, e(config_t{{"PERF", "overhead:110ns"}});
-
-    EXPECT_NEAR(110e-9, e.attr().overhead, close_to);
-    EXPECT_NE(e.attr().overhead, dflt.attr().overhead);
-    EXPECT_EQ(total(dflt.attr().bandwidth), total(e.attr().bandwidth));
-}
-
 TEST(test_perf, device_has_calibrated_values)
 {
     entity e;
@@ -149,31 +126,6 @@ TEST(test_perf, fragment_is_an_overhead)
     EXPECT_NEAR(110e-9, attr.send_pre_overhead, close_to);
 }
 
-/* The new one asks for everything */
-TEST(test_perf, fragments_are_slower_than_zero_copy)
-{
-    const uint64_t fields = UCT_PERF_ATTR_FIELD_SEND_PRE_OVERHEAD |
-                            UCT_PERF_ATTR_FIELD_BANDWIDTH |
-                            UCT_PERF_ATTR_FIELD_LATENCY;
-    entity e(configured);
-    uct_perf_attr_t am  = estimate(e, UCT_EP_OP_AM_BCOPY, fields);
-    uct_perf_attr_t get = estimate(e, UCT_EP_OP_GET_ZCOPY, fields);
-
-    EXPECT_NEAR(110e-9, am.send_pre_overhead, close_to);
-    EXPECT_NEAR(700e-9, am.latency.c, close_to);
-    EXPECT_NEAR(700e-9, get.latency.c, close_to);
-    EXPECT_GT(get.send_pre_overhead, 6e-6);
-    /* By the copy that UCP does not count for it */
-    EXPECT_NEAR(110e-9 + e.attr().cap.am.max_bcopy / 7e9,
-                estimate(e, UCT_EP_OP_AM_ZCOPY, fields).send_pre_overhead,
-                close_to);
-    for (auto op : {UCT_EP_OP_AM_BCOPY, UCT_EP_OP_AM_ZCOPY, UCT_EP_OP_PUT_BCOPY,
-                    UCT_EP_OP_GET_BCOPY}) {
-        EXPECT_NEAR(1 / (2000 * mega) - 1 / (8000 * mega),
-                    cost(e, op) - cost(e, UCT_EP_OP_PUT_ZCOPY), 1e-15);
-    }
-}
-
 /* NPEMU_LINK. The copies of fragments come on top of a byte on the wire */
 TEST(test_perf, wire_of_the_emulated_device)
 {
@@ -193,27 +145,4 @@ TEST(test_perf, wire_of_the_emulated_device)
     EXPECT_EQ(none.lane_bandwidth, fast.lane_bandwidth);
     EXPECT_NEAR(none.am_bandwidth, fast.am_bandwidth, 1);
     EXPECT_FALSE(fast.is_per_process);
-}
-
-TEST(test_perf, copy_mode_has_the_bandwidth_of_copies)
-{
-    entity e(config_t{{"PERF", "bandwidth:8000MBs,am_bandwidth:2000MBs,"
-                               "lane_bandwidth:4000MBs"},
-                      {"MONITOR", "copy"}});
-
-    EXPECT_NEAR(2000 * mega, total(e.attr().bandwidth), 1);
-}
-
-/* Without an operation, and without fields */
-TEST(test_perf, query_of_nothing)
-{
-    entity e(configured);
-    uct_perf_attr_t attr = {};
-
-    attr.send_pre_overhead = 7;
-    EXPECT_EQ(UCS_OK, uct_iface_estimate_perf(e.iface(), &attr));
-    EXPECT_EQ(7, attr.send_pre_overhead);
-    attr.field_mask = UCT_PERF_ATTR_FIELD_LATENCY;
-    EXPECT_EQ(UCS_OK, uct_iface_estimate_perf(e.iface(), &attr));
-    EXPECT_NEAR(e.attr().latency.c, attr.latency.c, close_to);
 }

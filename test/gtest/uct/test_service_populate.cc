@@ -233,16 +233,6 @@ TEST_F(test_service_populate, reply_begins_with_the_requested_pages)
     EXPECT_EQ(4096u, memory.resident());
 }
 
-TEST_F(test_service_populate, prefetch_stops_at_the_end)
-{
-    pages memory(1024);
-    buffer registered(m_entity->md(), 800 * page, memory.ptr());
-
-    populate(registered, 0, page, 1, 699 * page);
-    await([&]() { return memory.resident(0, 700) == 700; });
-    EXPECT_EQ(700u, memory.resident());
-}
-
 TEST_F(test_service_populate, more_than_the_key_allows)
 {
     pages memory(64);
@@ -276,98 +266,6 @@ TEST_F(test_service_populate, more_than_the_key_allows)
     registered.deregister();
     EXPECT_EQ(UCT_NPRDMA_SVC_ERR_KEY, m_requester->status(req));
     EXPECT_EQ(0u, memory.resident());
-}
-
-TEST_F(test_service_populate, memory_that_is_not_there)
-{
-    pages memory(64);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-
-    mprotect(memory.ptr(1), page, PROT_NONE);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              populate(registered, page, 1, 0).status);
-
-    mprotect(memory.ptr(2), page, PROT_READ);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              populate(registered, 2 * page, 1, 1).status);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 2 * page, 1, 0).status);
-
-    munmap(memory.ptr(3), page);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              populate(registered, 3 * page, 1, 0).status);
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              populate(registered, 2 * page, 3 * page, 0).status);
-
-    /* Pages behind the hole can still be populated */
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 4 * page, 1, 1).status);
-}
-
-TEST_F(test_service_populate, file_that_is_truncated)
-{
-    int fd = memfd_create("nprdma-test", 0);
-    ASSERT_EQ(0, ftruncate(fd, 4 * page));
-    void *ptr = mmap(nullptr, 4 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
-                     0);
-    ASSERT_NE(MAP_FAILED, ptr);
-    buffer registered(m_entity->md(), 4 * page, ptr);
-
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
-    ASSERT_EQ(0, ftruncate(fd, page));
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_FAULT,
-              populate(registered, 2 * page, page, 1).status);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
-    munmap(ptr, 4 * page);
-    close(fd);
-}
-
-TEST_F(test_service_populate, copy_mode_has_no_windows)
-{
-    open({{"NPRDMA_MONITOR", "copy"}});
-    pages memory(4);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-
-    EXPECT_EQ(UCT_NPRDMA_SVC_ERR_WINDOW,
-              populate(registered, 0, page, 0).status);
-    EXPECT_EQ(0u, memory.resident());
-}
-
-/* Others are served while one requester asks for more than one step
- * populates */
-TEST_F(test_service_populate, other_requests_are_not_delayed)
-{
-    pages memory(65536);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-    svc_requester other(*m_entity);
-    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
-
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
-    populated p = populate(registered, 0, memory.length(), 1);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, other.status(nop));
-    EXPECT_LT(p.length, memory.length()); /* Not in 200 us */
-    await([&]() { return memory.resident() == 65536; });
-}
-
-TEST_F(test_service_populate, deregistered_during_the_request)
-{
-    pages memory(65536), others(4);
-    buffer next(m_entity->md(), others.length(), others.ptr());
-    double end = now() + patience.count();
-
-    /* Populating 256 MiB takes longer than deregistering it, unless the
-     * scheduler interrupts the test in between */
-    for (int stopped = 0; (stopped < 5) && !HasFailure();) {
-        buffer registered(m_entity->md(), memory.length(), memory.ptr());
-        populate(registered, 0, page, 1, memory.length() - page);
-        registered.deregister();
-        size_t resident = memory.resident();
-        stopped += resident < 65536;
-        EXPECT_LT(now(), end) << "it goes on to its end";
-
-        await_turn(next, others);
-        EXPECT_EQ(resident, memory.resident());
-        madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
-    }
 }
 
 /* Pages that a dead peer asked for are not populated any further */
@@ -464,75 +362,6 @@ TEST_F(test_service_populate, no_receives_for_replies)
         EXPECT_GT(sent, UCT_NPRDMA_SVC_MAX_REPLIES);
     }
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
-}
-
-TEST_F(test_service_populate, unmapped_while_it_is_populated)
-{
-    pages memory(2048);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-    std::atomic<bool> stop(false);
-    auto unmapper = std::async(std::launch::async, [&]() {
-        while (!stop) {
-            madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
-            mmap(memory.ptr(), memory.length(), PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        }
-    });
-    std::shared_ptr<void> at_end(nullptr, [&](void*) { stop = true; });
-
-    /* Both threads take the same lock of the kernel, and how long one of them
-     * keeps it depends on the machine */
-    double end = now() + 5;
-    for (int i = 0; (i < 20) || ((i < 300) && (now() < end)); ++i) {
-        int status = populate(registered, 0, memory.length() / 2, i & 1,
-                              memory.length() / 2).status;
-        /* A range that was mapped anew may have to be registered again */
-        EXPECT_TRUE((status == UCT_NPRDMA_SVC_OK) ||
-                    (status == UCT_NPRDMA_SVC_ERR_FAULT)) << status;
-    }
-}
-
-/* All requests that the parser accepts, with random values */
-TEST_F(test_service_populate, random_requests)
-{
-    static const uint8_t types[] = {
-        UCT_NPRDMA_SVC_STORE, UCT_NPRDMA_SVC_FETCH, UCT_NPRDMA_SVC_ATOMIC,
-        UCT_NPRDMA_SVC_NOP, UCT_NPRDMA_SVC_POPULATE
-    };
-    pages memory(64);
-    buffer registered(m_entity->md(), 16 * page, memory.ptr(16));
-    std::mt19937 random(1);
-    int done[UCT_NPRDMA_SVC_STATUS_LAST] = {};
-
-    for (int i = 0; i < 3000; ++i) {
-        uint8_t type   = types[random() % 5];
-        uint64_t where = registered.address() +
-                         (random() % (20 * page)) - (2 * page);
-        auto req       = svc_request(type, key(registered) + !(random() % 8),
-                                     where, 1 + (random() % 20000));
-        size_t payload = 0;
-        if (type == UCT_NPRDMA_SVC_STORE) {
-            payload = req.length;
-        } else if (type == UCT_NPRDMA_SVC_ATOMIC) {
-            req.op     = random() % 6;
-            req.length = 4 + (random() % 2) * 4;
-            payload    = sizeof(uct_nprdma_svc_operands_t);
-        } else if (type == UCT_NPRDMA_SVC_NOP) {
-            req.key    = req.address = req.length = 0;
-        } else if (type == UCT_NPRDMA_SVC_POPULATE) {
-            req.op       = random() % 2;
-            req.prefetch = (random() % 2) ? random() : random() % page;
-        }
-        int status = m_requester->status(req, svc_requester::bytes(payload, 7));
-        ASSERT_LT(status, (int)UCT_NPRDMA_SVC_STATUS_LAST);
-        ++done[status];
-    }
-    EXPECT_GT(done[UCT_NPRDMA_SVC_OK], 300);
-    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_RANGE], 300);
-    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_KEY], 100);
-    EXPECT_GT(done[UCT_NPRDMA_SVC_ERR_ALIGN], 100);
-    EXPECT_EQ(0u, memory.resident(0, 16));
-    EXPECT_EQ(0u, memory.resident(32, 64));
 }
 
 /* A malformed request closes the connection that sent it, and no other one */

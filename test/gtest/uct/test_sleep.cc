@@ -127,17 +127,6 @@ protected:
     int                     m_fd   = -1;
 };
 
-TEST_F(test_sleep, woken_for_the_reply_to_a_put)
-{
-    m_peer->stop();
-    ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
-    EXPECT_TRUE(rests());
-    EXPECT_FALSE(m_first.done);
-    m_peer->go_on();
-    sleep_until(m_first);
-    expect_data(2);
-}
-
 TEST_F(test_sleep, woken_for_the_reply_to_a_get)
 {
     ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
@@ -148,18 +137,6 @@ TEST_F(test_sleep, woken_for_the_reply_to_a_get)
     EXPECT_FALSE(m_second.done);
     m_peer->go_on();
     sleep_until(m_second);
-    expect_data(2);
-}
-
-TEST_F(test_sleep, woken_for_the_reply_before_a_fence)
-{
-    m_peer->stop();
-    ASSERT_EQ(UCS_INPROGRESS, put(0, size, &m_first));
-    ASSERT_EQ(UCS_OK, uct_ep_fence(m_ep, 0));
-    EXPECT_EQ(UCS_ERR_NO_RESOURCE, put(0, size, &m_second));
-    EXPECT_TRUE(rests());
-    m_peer->go_on();
-    sleep_until(m_first);
     expect_data(2);
 }
 

@@ -117,16 +117,6 @@ protected:
     std::vector<uint64_t>   m_received;           /* By b */
 };
 
-/* Until progress has failed the endpoint, no send passes the refused one */
-TEST_F(test_wireup_refused, nothing_is_sent_before_progress)
-{
-    send_early(2, 1);
-    for (int i = 0; i < 10; ++i) {
-        EXPECT_TRUE(UCS_STATUS_IS_ERR(send()));
-    }
-    expect_failed(1);
-}
-
 /* A completion that calls a function of the test */
 struct flush_then : uct_completion_t {
     explicit flush_then(const std::function<void()> &function) :
@@ -144,23 +134,6 @@ struct flush_then : uct_completion_t {
     std::function<void()> then;
     unsigned              num_calls = 0;
 };
-
-/* Completions of the sends before the refused one do not permit further
- * sends */
-TEST_F(test_wireup_refused, nothing_overtakes)
-{
-    flush_then flush([&]() { EXPECT_TRUE(UCS_STATUS_IS_ERR(send())); });
-
-    early(2, 1, [&]() {
-        ASSERT_EQ(UCS_OK, send());
-        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
-        ASSERT_EQ(UCS_OK, send());
-    });
-    m_b->wait([&]() { return !m_received.empty(); });
-    usleep(20000);  /* The acknowledgement has probably arrived as well */
-    expect_failed(1);
-    EXPECT_EQ(1u, flush.num_calls);
-}
 
 TEST_F(test_wireup_refused, flush_ends_with_error)
 {
@@ -185,41 +158,6 @@ TEST_F(test_wireup_refused, flush_ends_with_error)
     }
 }
 
-/* The device also refuses the empty WRITE that would report earlier sends
- * complete */
-TEST_F(test_wireup_refused, all_later_requests)
-{
-    flush_then flush([]() {});
-
-    early(1, UINT_MAX, [&]() {
-        ASSERT_EQ(UCS_OK, send());
-        ASSERT_EQ(UCS_OK, send());
-        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
-    });
-    m_a->wait([&]() { return flush.num_calls > 0; });
-    EXPECT_EQ(UCS_ERR_CONNECTION_RESET, flush.status);
-    expect_failed(1);
-    EXPECT_EQ(1u, flush.num_calls);
-}
-
-/* Messages in bounce buffers */
-TEST_F(test_wireup_refused, buffers_come_back)
-{
-    auto pack = [](void *dest, void *arg) {
-        memset(dest, 0, 4000);
-        *static_cast<uint64_t*>(dest) = *static_cast<uint64_t*>(arg);
-        return (size_t)4000;
-    };
-
-    early(1, 1, [&]() {
-        for (int i = 0; i < 3; ++i) {
-            ASSERT_EQ(4000, uct_ep_am_bcopy(m_ep, 1, pack, &m_num_sent, 0));
-            ++m_num_sent;
-        }
-    });
-    expect_failed(1);
-}
-
 TEST_F(test_wireup_refused, pending_requests_get_the_error)
 {
     struct request : uct_pending_req_t {
@@ -242,48 +180,6 @@ TEST_F(test_wireup_refused, pending_requests_get_the_error)
     m_a->wait([&]() { return request.status != UCS_ERR_NO_RESOURCE; });
     EXPECT_TRUE(UCS_STATUS_IS_ERR(request.status));
     expect_failed(3);
-}
-
-/* The endpoint is destroyed before the user gets the error: it sends no regular
- * FIN */
-TEST_F(test_wireup_refused, then_destroyed)
-{
-    flush_then flush([]() {});
-
-    early(1, 1, [&]() {
-        ASSERT_EQ(UCS_OK, send());
-        ASSERT_EQ(UCS_OK, send());
-        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
-    });
-    m_a->disconnect(m_ep);
-    EXPECT_EQ(1u, flush.num_calls);
-    EXPECT_EQ(UCS_ERR_CANCELED, flush.status);
-    expect_settled(0);
-    expect_received(1);
-    EXPECT_EQ(1u, flush.num_calls);
-}
-
-TEST_F(test_wireup_refused, then_all_is_closed)
-{
-    send_early(3, 1);
-    m_a.reset();
-    m_b->wait([&]() { return m_b->counter("cm_responders") == 0; });
-    expect_received(1);
-}
-
-TEST_F(test_wireup_refused, then_canceled)
-{
-    flush_then flush([]() {});
-
-    send_early(3, 2);
-    ASSERT_EQ(UCS_INPROGRESS,
-              uct_ep_flush(m_ep, UCT_FLUSH_FLAG_CANCEL, &flush));
-    m_a->wait([&]() { return flush.num_calls > 0; });
-    EXPECT_EQ(UCS_ERR_CANCELED, flush.status);
-    m_a->disconnect(m_ep);
-    expect_settled(0);
-    expect_received(2);
-    EXPECT_EQ(1u, flush.num_calls);
 }
 
 /* The connection for RMA is made later */
