@@ -154,8 +154,9 @@ static void look_at_tags(void)
 
     see(info.sender_tag); /* Its data may come later, by rendezvous */
     data = malloc(info.length);
-    CHECK_OK(wait_for(pair.worker, ucp_tag_msg_recv_nbx(pair.worker, data, info.length,
-                                                   message, &none)));
+    CHECK_OK(wait_for(pair.worker,
+                      ucp_tag_msg_recv_nbx(pair.worker, data, info.length,
+                                           message, &none)));
     free(data);
 }
 
