@@ -19,11 +19,9 @@ static const char emlx5_usage[] =
 "vfio-user-pci, one at each SOCKET. A switch joins them; their LIDs are 1, 2,\n"
 "and so on.\n"
 "\n"
-"  --tlp MIN:MAX      sizes of the transactions of a DMA, 64 to 256 bytes, at\n"
-"                     random (64:256)\n"
-"  --whole            a DMA is one transaction, and faster\n"
+"  --whole            a DMA is one transaction, rather than some of 64 to 256\n"
+"                     bytes, and faster\n"
 "  --delay US         longest pause between two transactions (0)\n"
-"  --in-order         reads of one DMA are not reordered\n"
 "  --relaxed-writes   RDMA data may be overtaken by what is written after it:\n"
 "                     what correct hardware never does unless it is asked to\n"
 "  --chunk BYTES      of a message that are moved at once (4096)\n"
@@ -32,15 +30,13 @@ static const char emlx5_usage[] =
 "                     4 DMA\n";
 
 enum {
-    EMLX5_OPT_TLP = 256, EMLX5_OPT_WHOLE, EMLX5_OPT_DELAY, EMLX5_OPT_IN_ORDER,
-    EMLX5_OPT_RELAXED, EMLX5_OPT_CHUNK, EMLX5_OPT_SEED, EMLX5_OPT_VERBOSE
+    EMLX5_OPT_WHOLE = 256, EMLX5_OPT_DELAY, EMLX5_OPT_RELAXED, EMLX5_OPT_CHUNK,
+    EMLX5_OPT_SEED, EMLX5_OPT_VERBOSE
 };
 
 static const struct option emlx5_long_options[] = {
-    {"tlp", required_argument, NULL, EMLX5_OPT_TLP},
     {"whole", no_argument, NULL, EMLX5_OPT_WHOLE},
     {"delay", required_argument, NULL, EMLX5_OPT_DELAY},
-    {"in-order", no_argument, NULL, EMLX5_OPT_IN_ORDER},
     {"relaxed-writes", no_argument, NULL, EMLX5_OPT_RELAXED},
     {"chunk", required_argument, NULL, EMLX5_OPT_CHUNK},
     {"seed", required_argument, NULL, EMLX5_OPT_SEED},
@@ -75,23 +71,6 @@ static uint64_t emlx5_number(const char *name, const char *text, uint64_t min,
     return value;
 }
 
-static void emlx5_parse_tlp(emlx5_dma_config_t *config, const char *text)
-{
-    unsigned min, max;
-    char rest;
-
-    if ((sscanf(text, "%u:%u%c", &min, &max, &rest) != 2) ||
-        (min < EMLX5_DMA_UNIT) || (max > EMLX5_DMA_TLP) || (min > max) ||
-        (min % EMLX5_DMA_UNIT != 0) || (max % EMLX5_DMA_UNIT != 0)) {
-        fprintf(stderr, "emlx5: --tlp %s: must be MIN:MAX, multiples of %d "
-                "from %d to %d\n", text, EMLX5_DMA_UNIT, EMLX5_DMA_UNIT,
-                EMLX5_DMA_TLP);
-        exit(2);
-    }
-    config->min_tlp = min;
-    config->max_tlp = max;
-}
-
 static void emlx5_parse(int argc, char **argv, emlx5_dma_config_t *config,
                         uint32_t *chunk)
 {
@@ -100,18 +79,12 @@ static void emlx5_parse(int argc, char **argv, emlx5_dma_config_t *config,
     while ((option = getopt_long(argc, argv, "h", emlx5_long_options, NULL)) !=
            -1) {
         switch (option) {
-        case EMLX5_OPT_TLP:
-            emlx5_parse_tlp(config, optarg);
-            break;
         case EMLX5_OPT_WHOLE:
             config->min_tlp = 0;
             config->max_tlp = 0;
             break;
         case EMLX5_OPT_DELAY:
             config->delay_us = emlx5_number("delay", optarg, 0, 1000000);
-            break;
-        case EMLX5_OPT_IN_ORDER:
-            config->reorder_reads = 0;
             break;
         case EMLX5_OPT_RELAXED:
             config->relaxed_writes = 1;
