@@ -12,7 +12,7 @@
 #include "uct/ib/nprdma/net/nprdma_responder.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_longest.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_reply.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_recv.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"

@@ -7,7 +7,7 @@
 #include "nprdma_held.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_wait.h"
+#include "nprdma_rma_reply.h"
 
 #include "nprdma_assert.h"
 
@@ -197,10 +197,10 @@ ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
 
 uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
-                      uct_nprdma_rma_wait_t *wait, const void *data,
+                      uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status)
 {
-    uct_nprdma_op_t *op = wait->op;
+    uct_nprdma_op_t *op = reply->op;
 
     if (op->rma->status != UCS_OK) {
         return NULL; /* The end of the connection completes all operations */
@@ -209,13 +209,13 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     op->status = *status;
     if (*status == UCS_OK) {
         if (op->is_get) {
-            op->unpack_cb(op->arg, data, wait->length);
+            op->unpack_cb(op->arg, data, reply->length);
         } else if (op->arg != NULL) {
             op->status = uct_nprdma_local_copy(&iface->local, op->arg, data,
-                                               wait->length, op->arg);
+                                               reply->length, op->arg);
             if (ucs_unlikely(op->status != UCS_OK)) {
                 uct_nprdma_rma_report_local(iface, op->rma, 1, op->arg,
-                                            wait->length);
+                                            reply->length);
             }
         }
     }
@@ -255,9 +255,9 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_op_t *op)
 static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_op_t *op, int *has_reply_p)
 {
-    uct_nprdma_rma_t *rma       = op->rma;
-    uct_nprdma_slot_t *slot     = op->slot;
-    uct_nprdma_rma_wait_t *wait = NULL;
+    uct_nprdma_rma_t *rma         = op->rma;
+    uct_nprdma_slot_t *slot       = op->slot;
+    uct_nprdma_rma_reply_t *reply = NULL;
     ucs_status_t status;
     size_t length;
 
@@ -273,28 +273,28 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
     nprdma_assert(uct_nprdma_order_find_before(&rma->ops.order, &op->order) ==
                   NULL);
     if (*has_reply_p) {
-        wait = uct_nprdma_rma_wait_add(
+        reply = uct_nprdma_rma_reply_add(
                 iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
                 UCT_NPRDMA_RMA_HELD, 1, NULL);
-        if (wait == NULL) {
+        if (reply == NULL) {
             if (op->slot == NULL) {
                 uct_nprdma_rma_small_slot_put(slot);
             }
             return 0;
         }
-        wait->op = op;
+        reply->op = op;
     }
 
     if (op->slot == NULL) {
         status = uct_nprdma_rma_send_small(iface, rma, &op->message.request,
-                                           length, slot, wait);
+                                           length, slot, reply);
     } else {
         op->slot = NULL;
         --rma->num_slots;
         memcpy(slot->data, &op->message.request, sizeof(op->message.request));
         status = uct_nprdma_rma_send(iface, rma,
                                      (uct_nprdma_svc_request_t*)slot->data,
-                                     length, slot, wait);
+                                     length, slot, reply);
     }
 
     /* If the post fails, progress fails the connection, and that completes the

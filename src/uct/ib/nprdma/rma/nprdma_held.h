@@ -143,10 +143,10 @@ unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
 
-/* See nprdma_rma_reply.c */
+/* See nprdma_rma_recv.c */
 uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
-                      uct_nprdma_rma_wait_t *wait, const void *data,
+                      uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status);
 
 #endif

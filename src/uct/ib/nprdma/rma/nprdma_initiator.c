@@ -10,8 +10,8 @@
 #include "nprdma_op.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_copy.h"
+#include "nprdma_rma_recv.h"
 #include "nprdma_rma_reply.h"
-#include "nprdma_rma_wait.h"
 #include "nprdma_rma_watch.h"
 
 #include "uct/ib/nprdma/net/nprdma_conn.h"
@@ -48,7 +48,7 @@ static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
 
     status = uct_nprdma_bounce_init(&res->small_pool, dev,
                                     UCT_NPRDMA_RMA_SMALL_SLOT,
-                                    UCT_NPRDMA_RMA_NUM_WAITS,
+                                    UCT_NPRDMA_RMA_NUM_REPLIES,
                                     2 * UCT_NPRDMA_RMA_MAX_SPARES,
                                     "RMA replies");
     if (status != UCS_OK) {
@@ -61,11 +61,11 @@ static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
     }
 
     ucs_list_head_init(&res->stalled);
-    ucs_queue_head_init(&res->free_waits);
-    res->num_free_waits = UCT_NPRDMA_RMA_MAX_REPLIES;
-    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
-        res->waits[i].index = i;
-        ucs_queue_push(&res->free_waits, &res->waits[i].queue);
+    ucs_queue_head_init(&res->free_replies);
+    res->num_free_replies = UCT_NPRDMA_RMA_MAX_REPLIES;
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_REPLIES; ++i) {
+        res->replies[i].index = i;
+        ucs_queue_push(&res->free_replies, &res->replies[i].queue);
     }
 
     uct_nprdma_rma_watch_init(iface, &res->watch);
@@ -118,7 +118,7 @@ uct_nprdma_rma_ep_init(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep)
     if (iface->config->order == UCT_NPRDMA_ORDER_RC) {
         rma->behind_flag = UCT_NPRDMA_EP_BEHIND;
     }
-    ucs_queue_head_init(&rma->waits);
+    ucs_queue_head_init(&rma->replies);
     ucs_queue_head_init(&rma->flushes);
     ucs_queue_head_init(&rma->copies[0]);
     ucs_queue_head_init(&rma->copies[1]);
@@ -240,7 +240,7 @@ int uct_nprdma_rma_retry(uct_nprdma_rma_iface_t *iface)
 static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma)
 {
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
 
     /* Rule "cancel, destroy": the NIC no longer accesses any buffer */
     nprdma_assert((rma->ep->net.svc.qp == NULL) ||
@@ -252,7 +252,7 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     /* Before any callback: an operation of another endpoint that it starts runs
      * the scheduler, which must not find this endpoint */
     uct_nprdma_op_stop(iface, rma);
-    if ((rma->spare != NULL) || !ucs_queue_is_empty(&rma->waits)) {
+    if ((rma->spare != NULL) || !ucs_queue_is_empty(&rma->replies)) {
         uct_nprdma_conn_release(&iface->net, &rma->ep->net.svc, 1);
     }
     uct_nprdma_rma_unstall(rma);
@@ -261,10 +261,10 @@ static void uct_nprdma_rma_purge(uct_nprdma_rma_iface_t *iface,
     ucs_queue_head_init(&rma->copies[0]);
     ucs_queue_head_init(&rma->copies[1]);
     uct_nprdma_rma_spare_free(iface->res, rma);
-    while (!ucs_queue_is_empty(&rma->waits)) {
-        wait = ucs_queue_head_elem_non_empty(&rma->waits,
-                                             uct_nprdma_rma_wait_t, queue);
-        uct_nprdma_rma_reply_done(iface, rma, wait, NULL, rma->status);
+    while (!ucs_queue_is_empty(&rma->replies)) {
+        reply = ucs_queue_head_elem_non_empty(&rma->replies,
+                                              uct_nprdma_rma_reply_t, queue);
+        uct_nprdma_rma_reply_done(iface, rma, reply, NULL, rma->status);
     }
 
     uct_nprdma_op_purge(iface, rma);

@@ -58,7 +58,7 @@ static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
 {
     uct_nprdma_rma_res_t *res = iface->res;
 
-    return (res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES) ||
+    return (res->num_free_replies < UCT_NPRDMA_RMA_MAX_REPLIES) ||
            !ucs_list_is_empty(&res->stalled) ||
            uct_nprdma_sched_has_work(&res->ops.sched);
 }

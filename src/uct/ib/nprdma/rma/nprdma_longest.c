@@ -106,11 +106,11 @@ static void uct_nprdma_longest_conn(uct_nprdma_rma_iface_t *iface,
 static uct_nprdma_wait_for_t
 uct_nprdma_longest_reply(const uct_nprdma_rma_t *rma)
 {
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
 
-    wait = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&rma->waits,
-                                         uct_nprdma_rma_wait_t, queue);
-    if (wait->type == UCT_NPRDMA_SVC_POPULATE) {
+    reply = ucs_queue_head_elem_non_empty((ucs_queue_head_t*)&rma->replies,
+                                          uct_nprdma_rma_reply_t, queue);
+    if (reply->type == UCT_NPRDMA_SVC_POPULATE) {
         return UCT_NPRDMA_WAIT_populate;
     }
     return ((rma->num_copies[0] + rma->num_copies[1]) > 0) ?
@@ -155,7 +155,7 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
     uct_nprdma_rma_t *rma            = ep->rma;
     uct_nprdma_wait_for_t state      = UCT_NPRDMA_WAIT_nothing;
 
-    if (rma->num_waits > 0) {
+    if (rma->num_replies > 0) {
         state = uct_nprdma_longest_reply(rma);
     }
     uct_nprdma_longest_update(iface, ep, &longest->request, now, state,

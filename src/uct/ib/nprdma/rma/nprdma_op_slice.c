@@ -10,7 +10,7 @@
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_copy.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_wait.h"
+#include "nprdma_rma_reply.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
@@ -549,29 +549,29 @@ static void uct_nprdma_op_put_done(uct_nprdma_net_iface_t *net_iface,
  * next try */
 static void uct_nprdma_op_take_states(uct_nprdma_rma_iface_t *iface,
                                       uct_nprdma_op_slice_t *slice,
-                                      const uct_nprdma_svc_populated_t *reply)
+                                      const uct_nprdma_svc_populated_t *part)
 {
     uint64_t address = slice->address + slice->populated;
     size_t first     = nprdma_region_num_pages(slice->address,
                                                slice->populated + 1) - 1;
-    size_t count     = ucs_min(nprdma_region_num_pages(address, reply->length),
+    size_t count     = ucs_min(nprdma_region_num_pages(address, part->length),
                                (size_t)uct_nprdma_svc_num_states(
                                        address, slice->length -
                                                 slice->populated));
 
-    memcpy(&slice->before[first], reply->states, count * sizeof(uint32_t));
+    memcpy(&slice->before[first], part->states, count * sizeof(uint32_t));
     uct_nprdma_op_cache(iface, slice, first, count, &slice->before[first]);
-    slice->populated += reply->length;
+    slice->populated += part->length;
 }
 
 uct_completion_t *
 uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
-                        uct_nprdma_rma_wait_t *wait, const void *data,
+                        uct_nprdma_rma_reply_t *reply, const void *data,
                         ucs_status_t *status)
 {
-    uct_nprdma_op_slice_t *slice = wait->slice;
+    uct_nprdma_op_slice_t *slice = reply->slice;
     size_t num_pages             = uct_nprdma_op_num_pages(slice);
-    const uct_nprdma_svc_populated_t *reply;
+    const uct_nprdma_svc_populated_t *populated;
 
     if (slice->op->rma->status != UCS_OK) {
         return NULL;
@@ -581,20 +581,20 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
             ucs_time_to_usec(ucs_get_time() - slice->start);
     if (*status == UCS_OK) {
         uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, data,
-                                wait->length, "ep %p: RX:",
+                                reply->length, "ep %p: RX:",
                                 slice->op->rma->ep);
     }
-    reply = (*status != UCS_OK) ? NULL :
-            uct_nprdma_svc_populated_parse(data, slice->length -
-                                                 slice->populated);
-    if (reply == NULL) {
+    populated = (*status != UCS_OK) ? NULL :
+                uct_nprdma_svc_populated_parse(data, slice->length -
+                                                     slice->populated);
+    if (populated == NULL) {
         /* A copy by software may succeed; if not, it returns the exact error */
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_COPY);
-    } else if (reply->length == 0) {
+    } else if (populated->length == 0) {
         slice->is_known = 0;
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
     } else {
-        uct_nprdma_op_take_states(iface, slice, reply);
+        uct_nprdma_op_take_states(iface, slice, populated);
         slice->is_known = uct_nprdma_verify_usable(slice->before, num_pages,
                                                    uct_nprdma_op_bits(slice));
         /* A target that serves several peers populates a part at a time */
@@ -625,7 +625,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     uint32_t length       = slice->length - slice->populated;
     uint32_t reply_length = uct_nprdma_svc_populated_length(address, length);
     uct_nprdma_svc_request_t request;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     uct_nprdma_slot_t *slot;
     int has_data;
 
@@ -642,17 +642,17 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_BUSY;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, reply_length,
-                                   UCT_NPRDMA_RMA_POPULATE, 1, NULL);
-    if (wait == NULL) {
+    reply = uct_nprdma_rma_reply_add(iface, rma, reply_length,
+                                     UCT_NPRDMA_RMA_POPULATE, 1, NULL);
+    if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCT_NPRDMA_OP_BUSY;
     }
 
     if (has_data) {
-        uct_nprdma_rma_wait_set_large(iface->res, wait);
+        uct_nprdma_rma_reply_set_large(iface->res, reply);
     }
-    wait->slice  = slice;
+    reply->slice = slice;
     slice->start = ucs_get_time();
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_POPULATE, address,
                                 slice->op->rkey.key, length);
@@ -664,7 +664,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_POPULATE);
     ++iface->net.stats->assist_populate;
     uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
-                              wait);
+                              reply);
     return UCT_NPRDMA_OP_WAIT;
 }
 

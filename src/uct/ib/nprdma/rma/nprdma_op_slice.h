@@ -23,10 +23,10 @@ void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_op_slice_t *slice);
 
-/* See nprdma_rma_reply.c */
+/* See nprdma_rma_recv.c */
 uct_completion_t *
 uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
-                        uct_nprdma_rma_wait_t *wait, const void *data,
+                        uct_nprdma_rma_reply_t *reply, const void *data,
                         ucs_status_t *status);
 
 #endif

@@ -8,7 +8,7 @@
 #include "nprdma_held.h"
 #include "nprdma_initiator.h"
 #include "nprdma_rma_error.h"
-#include "nprdma_rma_wait.h"
+#include "nprdma_rma_reply.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 #include "ucm/access/nprdma_access.h"
@@ -112,7 +112,7 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_completion_t *comp)
 {
     uct_nprdma_svc_request_t *request = (uct_nprdma_svc_request_t*)slot->data;
-    uct_nprdma_rma_wait_t *wait       = NULL;
+    uct_nprdma_rma_reply_t *reply       = NULL;
     ucs_status_t status;
 
     if (ucs_unlikely(!uct_nprdma_held_is_clear(rma, UCT_NPRDMA_ORDER_SMALL,
@@ -126,19 +126,19 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 
     if (has_reply) {
-        wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_PUT, 0,
-                                       NULL);
-        if (ucs_unlikely(wait == NULL)) {
+        reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_PUT, 0,
+                                         NULL);
+        if (ucs_unlikely(reply == NULL)) {
             uct_nprdma_bounce_put(slot);
             return uct_nprdma_rma_no_resource(iface);
         }
-        wait->comp = comp;
+        reply->comp = comp;
     }
 
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE, remote_addr,
                                 uct_nprdma_rkey(rkey)->key, length);
     return uct_nprdma_rma_send(iface, rma, request, sizeof(*request) + length,
-                               slot, wait);
+                               slot, reply);
 }
 
 /* Put by one request whose data is gathered in a slot */
@@ -347,26 +347,26 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_svc_request_t *request, size_t length,
                              uct_nprdma_rma_kind_t kind,
                              uct_completion_t *comp,
-                             uct_nprdma_rma_wait_t **wait_p)
+                             uct_nprdma_rma_reply_t **reply_p)
 {
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     uct_nprdma_slot_t *slot;
 
     if (!uct_nprdma_rma_small_slot(iface, ep->rma, length, 0, &slot)) {
         return uct_nprdma_rma_no_resource(iface);
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, ep->rma, request->length, kind, 0,
-                                   NULL);
-    if (ucs_unlikely(wait == NULL)) {
+    reply = uct_nprdma_rma_reply_add(iface, ep->rma, request->length, kind, 0,
+                                     NULL);
+    if (ucs_unlikely(reply == NULL)) {
         uct_nprdma_rma_small_slot_put(slot);
         return uct_nprdma_rma_no_resource(iface);
     }
 
-    wait->comp = comp;
-    *wait_p    = wait;
+    reply->comp = comp;
+    *reply_p    = reply;
     return uct_nprdma_rma_send_small(iface, ep->rma, request, length, slot,
-                                     wait);
+                                     reply);
 }
 
 /* The NIC cannot reach the memory, so the target's software sends the data */
@@ -378,7 +378,7 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
                                uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_nprdma_svc_request_t request;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     ucs_status_t status;
 
     if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_READ,
@@ -392,13 +392,13 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rkey(rkey)->key, length);
     status = uct_nprdma_rma_request_small(iface, ep, &request, sizeof(request),
                                           UCT_NPRDMA_RMA_GET, comp,
-                                          &wait);
+                                          &reply);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    wait->bcopy.unpack_cb = unpack_cb;
-    wait->bcopy.arg       = arg;
+    reply->bcopy.unpack_cb = unpack_cb;
+    reply->bcopy.arg       = arg;
     return UCS_INPROGRESS;
 }
 
@@ -505,7 +505,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
     uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
     uct_nprdma_held_message_t message;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     ucs_status_t status;
 
     if (opcode > UCT_ATOMIC_OP_CSWAP) {
@@ -524,19 +524,19 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
                                                remote_addr, size))) {
         status = uct_nprdma_held_atomic(iface, ep->rma, &message, result,
                                         uct_nprdma_rkey(rkey), comp);
-        wait   = NULL;
+        reply  = NULL;
     } else {
         status = uct_nprdma_rma_request_small(iface, ep, &message.request,
                                               sizeof(message),
                                               UCT_NPRDMA_RMA_ATOMIC, comp,
-                                              &wait);
+                                              &reply);
     }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    if (ucs_likely(wait != NULL)) {
-        wait->result = result;
+    if (ucs_likely(reply != NULL)) {
+        reply->result = result;
     }
     ++iface->net.stats->atomic;
     return UCS_INPROGRESS;

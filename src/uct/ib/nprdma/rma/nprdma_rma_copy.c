@@ -7,7 +7,7 @@
 #include "nprdma_rma_copy.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_wait.h"
+#include "nprdma_rma_reply.h"
 
 #include <string.h>
 
@@ -46,11 +46,11 @@ static void uct_nprdma_rma_copy_data(uct_nprdma_rma_iface_t *iface,
 
 uct_completion_t *
 uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
-                          uct_nprdma_rma_wait_t *wait, const void *data,
+                          uct_nprdma_rma_reply_t *reply, const void *data,
                           ucs_status_t *status)
 {
-    uct_nprdma_rma_copy_t *copy = wait->copy.range;
-    uct_nprdma_rma_t *rma         = wait->rma;
+    uct_nprdma_rma_copy_t *copy = reply->copy.range;
+    uct_nprdma_rma_t *rma         = reply->rma;
 
     --rma->num_copies[copy->is_large];
     if (rma->status != UCS_OK) {
@@ -60,15 +60,15 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
     if (*status != UCS_OK) {
         /* The rest is not requested any more */
         copy->status = (copy->status == UCS_OK) ? *status : copy->status;
-    } else if (wait->is_borrowed) {
+    } else if (reply->is_borrowed) {
         /* The reply is in the same slot, behind its header */
-        memmove(copy->buffer, data, wait->length);
+        memmove(copy->buffer, data, reply->length);
     } else if (copy->is_get && (copy->status == UCS_OK)) {
         uct_nprdma_rma_copy_data(iface, rma, copy, copy->done, (void*)data,
-                                 wait->length);
+                                 reply->length);
     }
 
-    copy->done += wait->copy.length;
+    copy->done += reply->copy.length;
     if ((copy->done == copy->requested) &&
         ((copy->requested == copy->length) || (copy->status != UCS_OK))) {
         if (copy->requested < copy->length) {
@@ -86,31 +86,31 @@ uct_nprdma_rma_copy_send_get(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_copy_t *copy, size_t length)
 {
     uct_nprdma_svc_request_t request;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     uct_nprdma_slot_t *slot;
 
     if (!uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, length, UCT_NPRDMA_RMA_COPY, 1,
-                                   copy->slot);
-    if (wait == NULL) {
+    reply = uct_nprdma_rma_reply_add(iface, rma, length, UCT_NPRDMA_RMA_COPY, 1,
+                                     copy->slot);
+    if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (copy->is_large && !wait->is_borrowed) {
-        uct_nprdma_rma_wait_set_large(iface->res, wait);
+    if (copy->is_large && !reply->is_borrowed) {
+        uct_nprdma_rma_reply_set_large(iface->res, reply);
     }
-    wait->copy.range  = copy;
-    wait->copy.length = length;
+    reply->copy.range  = copy;
+    reply->copy.length = length;
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH,
                                 copy->address + copy->requested, copy->key,
                                 length);
     request.op = copy->populate ? UCT_NPRDMA_SVC_FETCH_POPULATE : 0;
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
-                                     slot, wait);
+                                     slot, reply);
 }
 
 /* Each STORE has a reply. Other requests may be sent between them, so a later
@@ -121,7 +121,7 @@ uct_nprdma_rma_copy_send_put(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_copy_t *copy, size_t length)
 {
     uct_nprdma_svc_request_t *request;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     uct_nprdma_slot_t *slot;
 
     slot = uct_nprdma_rma_get_slot(iface, rma, 1);
@@ -129,18 +129,18 @@ uct_nprdma_rma_copy_send_put(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1,
-                                   NULL);
-    if (wait == NULL) {
+    reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1,
+                                     NULL);
+    if (reply == NULL) {
         uct_nprdma_bounce_put(slot);
         return UCS_ERR_NO_RESOURCE;
     }
 
     if (copy->is_large) {
-        uct_nprdma_rma_wait_set_large(iface->res, wait);
+        uct_nprdma_rma_reply_set_large(iface->res, reply);
     }
-    wait->copy.range  = copy;
-    wait->copy.length = length;
+    reply->copy.range  = copy;
+    reply->copy.length = length;
     request            = (uct_nprdma_svc_request_t*)slot->data;
     uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE,
                                 copy->address + copy->requested, copy->key,
@@ -155,7 +155,7 @@ uct_nprdma_rma_copy_send_put(uct_nprdma_rma_iface_t *iface,
     }
 
     return uct_nprdma_rma_send(iface, rma, request, sizeof(*request) + length,
-                               slot, wait);
+                               slot, reply);
 }
 
 int uct_nprdma_rma_copy_may_take(uct_nprdma_rma_iface_t *iface,

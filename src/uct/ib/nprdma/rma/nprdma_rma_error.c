@@ -65,24 +65,24 @@ void uct_nprdma_rma_report_on_demand(uct_nprdma_rma_iface_t *iface,
 
 void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
-                                 const uct_nprdma_rma_wait_t *wait,
+                                 const uct_nprdma_rma_reply_t *reply,
                                  uint32_t failed_sn, ucs_status_t status)
 {
     const uct_nprdma_rma_recent_t *recent =
             &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
     int is_recent = recent->sn == failed_sn;
 
-    if (wait->failed != UCS_OK) {
+    if (reply->failed != UCS_OK) {
         uct_nprdma_rma_report(iface, rma,
                               is_recent ? "put or atomic" :
                                         "one of many puts and atomics",
                             is_recent ? recent->address : 0,
-                            is_recent ? recent->length : 0, wait->failed);
+                            is_recent ? recent->length : 0, reply->failed);
     }
 
-    if ((status != UCS_OK) && !uct_nprdma_rma_kind_is_of_slice(wait->kind)) {
+    if ((status != UCS_OK) && !uct_nprdma_rma_kind_is_of_slice(reply->kind)) {
         uct_nprdma_rma_report(iface, rma,
-                              uct_nprdma_svc_type_info(wait->type)->name,
-                              wait->address, wait->size, status);
+                              uct_nprdma_svc_type_info(reply->type)->name,
+                              reply->address, reply->size, status);
     }
 }

@@ -22,11 +22,11 @@ void uct_nprdma_rma_report_local(uct_nprdma_rma_iface_t *iface,
 
 
 /* Log the failures that a reply reports: that of its own request, and
- * wait->failed, that of the first earlier request without a reply. Slices log
+ * reply->failed, that of the first earlier request without a reply. Slices log
  * their failures themselves. */
 void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
-                                 const uct_nprdma_rma_wait_t *wait,
+                                 const uct_nprdma_rma_reply_t *reply,
                                  uint32_t failed_sn, ucs_status_t status);
 
 /* Report an operation, with the part of both memories, that a device with

@@ -13,7 +13,7 @@
 
 typedef struct uct_nprdma_rma      uct_nprdma_rma_t;
 typedef struct uct_nprdma_rma_res  uct_nprdma_rma_res_t;
-typedef struct uct_nprdma_rma_wait uct_nprdma_rma_wait_t;
+typedef struct uct_nprdma_rma_reply uct_nprdma_rma_reply_t;
 
 /* The part of an interface and of an endpoint that initiates put, get and
  * atomics */

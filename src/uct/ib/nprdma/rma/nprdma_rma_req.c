@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_wait.h"
+#include "nprdma_rma_reply.h"
 
 #include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/wire/nprdma_dump.h"
@@ -64,7 +64,7 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
  * ops.order is not remembered: the operation stays there until the reply. */
 static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
                                   const uct_nprdma_svc_request_t *request,
-                                  const uct_nprdma_rma_wait_t *wait)
+                                  const uct_nprdma_rma_reply_t *reply)
 {
     uct_nprdma_rma_recent_t *recent =
             &rma->recent[rma->sn % UCT_NPRDMA_RMA_RECENT];
@@ -74,7 +74,7 @@ static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
     recent->length = 0;
     if ((request->length == 0) ||
         (request->type == UCT_NPRDMA_SVC_POPULATE) ||
-        ((wait != NULL) && uct_nprdma_rma_kind_is_ordered(wait->kind))) {
+        ((reply != NULL) && uct_nprdma_rma_kind_is_ordered(reply->kind))) {
         return;
     }
 
@@ -89,7 +89,7 @@ static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
 static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
                                 uct_nprdma_rma_t *rma,
                                 const uct_nprdma_svc_request_t *request,
-                                uct_nprdma_rma_wait_t *wait)
+                                uct_nprdma_rma_reply_t *reply)
 {
     if (rma->done_sn == rma->sn) {
         uct_nprdma_area_clear(&rma->area);
@@ -103,13 +103,13 @@ static void uct_nprdma_rma_sent(uct_nprdma_rma_iface_t *iface,
         rma->write_count      = rma->count;
         rma->ep->net.blocked |= rma->behind_flag;
     }
-    uct_nprdma_rma_record(rma, request, wait);
-    if (wait != NULL) {
-        wait->sn      = rma->sn;
-        wait->type    = request->type;
-        wait->size    = request->length;
-        wait->address = request->address;
-        rma->reply_sn = rma->sn;
+    uct_nprdma_rma_record(rma, request, reply);
+    if (reply != NULL) {
+        reply->sn      = rma->sn;
+        reply->type    = request->type;
+        reply->size    = request->length;
+        reply->address = request->address;
+        rma->reply_sn  = rma->sn;
     }
 }
 
@@ -126,20 +126,20 @@ static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
 
     return ((rma->sn - rma->reply_sn) >= interval) ||
            (is_ordered && (rma->done_sn == rma->sn) &&
-            (iface->res->num_free_waits > UCT_NPRDMA_RMA_REDO_IFACE_WAITS));
+            (iface->res->num_free_replies > UCT_NPRDMA_RMA_REDO_IFACE_REPLIES));
 }
 
-/* The connection fails: the receive of the wait is flushed */
+/* The connection fails: the receive of the reply is flushed */
 static void
 uct_nprdma_rma_send_failed(const uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
-                           uct_nprdma_rma_wait_t *wait)
+                           uct_nprdma_rma_reply_t *reply)
 {
     if (slot != NULL) {
         uct_nprdma_bounce_put(slot);
     }
-    if (wait != NULL) {
-        wait->kind = UCT_NPRDMA_RMA_ACK;
-        wait->sn   = rma->sn;
+    if (reply != NULL) {
+        reply->kind = UCT_NPRDMA_RMA_ACK;
+        reply->sn   = rma->sn;
     }
 }
 
@@ -147,7 +147,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
-                                 uct_nprdma_rma_wait_t *wait)
+                                 uct_nprdma_rma_reply_t *reply)
 {
     struct ibv_send_wr wr   = {};
     uct_nprdma_comp_t *comp = NULL;
@@ -156,10 +156,10 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     int is_alone = 0;
     int signal   = 0;
 
-    if ((wait == NULL) && uct_nprdma_rma_wants_ack(iface, rma)) {
+    if ((reply == NULL) && uct_nprdma_rma_wants_ack(iface, rma)) {
         is_alone = (rma->done_sn == rma->sn);
         /* The reply to an ATOMIC always carries the old value */
-        wait = uct_nprdma_rma_wait_add(
+        reply = uct_nprdma_rma_reply_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
                 UCT_NPRDMA_RMA_ACK, 1, NULL);
@@ -170,7 +170,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     nprdma_assert((slot != NULL) ||
                   (length <= iface->net.config.max_inline));
     request->sn    = rma->sn + 1;
-    request->flags = (wait == NULL) ? 0 : UCT_NPRDMA_SVC_FLAG_REPLY;
+    request->flags = (reply == NULL) ? 0 : UCT_NPRDMA_SVC_FLAG_REPLY;
     sge.addr       = (uintptr_t)request;
     sge.length     = length;
     wr.sg_list     = &sge;
@@ -192,14 +192,14 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
     status = uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, &wr, comp,
                                       signal);
     if (ucs_unlikely(status != UCS_OK)) {
-        uct_nprdma_rma_send_failed(rma, slot, wait);
+        uct_nprdma_rma_send_failed(rma, slot, reply);
         return status;
     }
 
     uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, request, length,
                             "ep %p: TX:", rma->ep);
     rma->ep->net.svc.num_slots += (slot != NULL);
-    uct_nprdma_rma_sent(iface, rma, request, wait);
+    uct_nprdma_rma_sent(iface, rma, request, reply);
     if (is_alone) {
         uct_nprdma_rma_spare_post(iface, rma);
     }
@@ -211,7 +211,7 @@ ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma)
 {
     uct_nprdma_svc_request_t request;
-    uct_nprdma_rma_wait_t *wait;
+    uct_nprdma_rma_reply_t *reply;
     uct_nprdma_slot_t *slot;
 
     if (rma->reply_sn == rma->sn) {
@@ -223,15 +223,16 @@ ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    wait = uct_nprdma_rma_wait_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1, NULL);
-    if (wait == NULL) {
+    reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1,
+                                     NULL);
+    if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
     }
 
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
-                                     slot, wait);
+                                     slot, reply);
 }
 
 void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,

@@ -109,7 +109,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_t *rma,
                                  uct_nprdma_svc_request_t *request,
                                  size_t length, uct_nprdma_slot_t *slot,
-                                 uct_nprdma_rma_wait_t *wait);
+                                 uct_nprdma_rma_reply_t *reply);
 
 
 #define UCT_NPRDMA_RMA_SN_CMP(_sn1, _op, _sn2) \
@@ -149,13 +149,14 @@ static inline void uct_nprdma_rma_small_slot_put(uct_nprdma_slot_t *slot)
 static inline ucs_status_t
 uct_nprdma_rma_send_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                           uct_nprdma_svc_request_t *request, size_t length,
-                          uct_nprdma_slot_t *slot, uct_nprdma_rma_wait_t *wait)
+                          uct_nprdma_slot_t *slot,
+                          uct_nprdma_rma_reply_t *reply)
 {
     if (ucs_unlikely(slot != NULL)) {
         memcpy(slot->data, request, length);
         request = (uct_nprdma_svc_request_t*)slot->data;
     }
-    return uct_nprdma_rma_send(iface, rma, request, length, slot, wait);
+    return uct_nprdma_rma_send(iface, rma, request, length, slot, reply);
 }
 
 

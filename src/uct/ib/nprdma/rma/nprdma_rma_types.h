@@ -30,24 +30,24 @@
 #define UCT_NPRDMA_RMA_MAX_REPLIES  256
 
 /* Reserve of redo, verification and held requests besides entries of the send
- * queue: waits, per endpoint and per interface, and slots for data. Where the
+ * queue: replies, per endpoint and per interface, and slots for data. Where the
  * device has little inline space, one request needs two slots at once: for its
  * message and for its reply. */
-#define UCT_NPRDMA_RMA_REDO_WAITS        4u
-#define UCT_NPRDMA_RMA_REDO_IFACE_WAITS  8u
+#define UCT_NPRDMA_RMA_REDO_REPLIES        4u
+#define UCT_NPRDMA_RMA_REDO_IFACE_REPLIES  8u
 #define UCT_NPRDMA_RMA_REDO_SLOTS        2u
 
 /* Spares, at most: receives that are posted before they are needed, in addition
- * to those of awaited replies. See nprdma_rma_wait.h. */
+ * to those of awaited replies. See nprdma_rma_reply.h. */
 #define UCT_NPRDMA_RMA_MAX_SPARES        32u
-#define UCT_NPRDMA_RMA_NUM_WAITS \
+#define UCT_NPRDMA_RMA_NUM_REPLIES \
     (UCT_NPRDMA_RMA_MAX_REPLIES + UCT_NPRDMA_RMA_MAX_SPARES)
 
 /* Size in bytes of a slot for replies with little payload */
 #define UCT_NPRDMA_RMA_SMALL_SLOT        64
 
 
-/* Kind of an awaited reply; nprdma_rma_reply.c has the function of each kind */
+/* Kind of an awaited reply; nprdma_rma_recv.c has the function of each kind */
 typedef enum uct_nprdma_rma_kind {
     UCT_NPRDMA_RMA_ACK,         /* Acknowledgement: a flush reports failures */
     UCT_NPRDMA_RMA_PUT,
@@ -73,8 +73,8 @@ static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
 
 
 /* An awaited reply of a request, or a spare. Its receive is posted */
-struct uct_nprdma_rma_wait {
-    /* In rma->waits or res->free_waits; a spare is in no list */
+struct uct_nprdma_rma_reply {
+    /* In rma->replies or res->free_replies; a spare is in no list */
     ucs_queue_elem_t            queue;
     uct_nprdma_rma_t            *rma;
     uct_nprdma_slot_t           *slot;  /* Destination of the reply */
@@ -166,10 +166,10 @@ struct uct_nprdma_rma {
     uint64_t                fence_op;   /* Last operation before the fence */
     /* Of requests since all were executed; valid while some are not */
     uct_nprdma_area_t       area;
-    uct_nprdma_rma_wait_t   *spare;     /* For the next reply, or NULL */
+    uct_nprdma_rma_reply_t   *spare;     /* For the next reply, or NULL */
     /* Single stores since the last reply that was too large for a spare */
     uint32_t                num_alone;
-    uint32_t                num_waits;  /* Awaited replies, without the spare */
+    uint32_t                num_replies; /* Awaited ones, without the spare */
     /* Those of ranges that are copied; indexed by is_large, as copies */
     uint32_t                num_copies[2];
     uint32_t                num_slots;  /* Slots for received data */
@@ -185,7 +185,7 @@ struct uct_nprdma_rma {
     ucs_status_t            status;     /* Failure of the connection */
     /* Of a request without completion; a flush reports it */
     ucs_status_t            error;
-    ucs_queue_head_t        waits;      /* In the order of their replies */
+    ucs_queue_head_t        replies;      /* In the order of their replies */
     ucs_queue_head_t        flushes;
     ucs_queue_head_t        copies[2];  /* Not completely requested */
     uct_nprdma_op_ep_t      ops;
@@ -205,11 +205,11 @@ struct uct_nprdma_rma_res {
     uct_nprdma_bounce_t     pool;       /* For data of stores and fetches */
     uct_nprdma_bounce_t     small_pool; /* For replies with little payload */
     ucs_list_link_t         stalled;    /* Endpoints that lack resources */
-    ucs_queue_head_t        free_waits;
-    unsigned                num_free_waits; /* Without those for spares */
+    ucs_queue_head_t        free_replies;
+    unsigned                num_free_replies; /* Without those for spares */
     unsigned                num_spares;
     unsigned                num_large_slots; /* Sum of all rma's */
-    uct_nprdma_rma_wait_t   waits[UCT_NPRDMA_RMA_NUM_WAITS];
+    uct_nprdma_rma_reply_t   replies[UCT_NPRDMA_RMA_NUM_REPLIES];
     uct_nprdma_op_iface_t   ops;
     uct_nprdma_rma_watch_t  watch;
 };

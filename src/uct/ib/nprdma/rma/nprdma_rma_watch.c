@@ -90,9 +90,9 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_longest_check(iface, now);
     watch->next = now + watch->interval;
     atomic_store(&watch->is_due, 0);
-    for (i = 0; i < UCT_NPRDMA_RMA_NUM_WAITS; ++i) {
-        rma = res->waits[i].rma;
-        if ((rma != NULL) && (rma->num_waits > 0)) {
+    for (i = 0; i < UCT_NPRDMA_RMA_NUM_REPLIES; ++i) {
+        rma = res->replies[i].rma;
+        if ((rma != NULL) && (rma->num_replies > 0)) {
             uct_nprdma_rma_watch_probe(iface, &rma->ep->net.svc);
         }
     }

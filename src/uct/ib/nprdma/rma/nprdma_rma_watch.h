@@ -23,7 +23,7 @@ void uct_nprdma_rma_watch_stop(uct_nprdma_rma_iface_t *iface);
 static inline int
 uct_nprdma_rma_watch_is_needed(const uct_nprdma_rma_iface_t *iface)
 {
-    return iface->res->num_free_waits < UCT_NPRDMA_RMA_MAX_REPLIES;
+    return iface->res->num_free_replies < UCT_NPRDMA_RMA_MAX_REPLIES;
 }
 
 /* Part of progress while a peer owes a reply: most calls only increment a
