@@ -21,7 +21,7 @@
  *           none.
  */
 
-#include "ucp_common.h"
+#include "ucp_pair.h"
 
 #include <ucm/api/ucm.h>
 
@@ -30,7 +30,6 @@
 #include <malloc.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
 
 enum {
     MAX_SIZE = 3 << 20
@@ -38,81 +37,35 @@ enum {
 
 static const size_t sizes[] = {8, 8000, 200000, MAX_SIZE};
 
-/* One side of an exchange */
-typedef struct {
-    ucp_context_h context;
-    ucp_worker_h  worker;
-    ucp_ep_h      ep;
-    ucs_status_t  error;     /* UCS_OK until the endpoint fails */
-    int           fd;        /* to the other side */
-    int           is_second; /* the other one is not */
-    void          *address;  /* of the other side */
-    size_t        length;
-} side_t;
+/* To the other side; the side whose pair.number is 1 is the second one */
+static ucp_ep_h      ep;
+static ucs_status_t  error;     /* UCS_OK until the endpoint fails */
+static ucp_address_t *address;
 
 static int sleeps, is_passive;
 
 
-static void wait_events(side_t *side)
+static void wait_events(void)
 {
-    if ((ucp_worker_progress(side->worker) == 0) && sleeps) {
-        CHECK_OK(ucp_worker_wait(side->worker));
+    if ((ucp_worker_progress(pair.worker) == 0) && sleeps) {
+        CHECK_OK(ucp_worker_wait(pair.worker));
     }
 }
 
-static void open_side(side_t *side)
+static void open_side(void)
 {
     open_ucp(UCP_FEATURE_TAG | (sleeps ? UCP_FEATURE_WAKEUP : 0),
-             &side->context, &side->worker);
-}
-
-/* ---- the socket, beside UCX ---- */
-
-static void put_bytes(int fd, const void *data, size_t size)
-{
-    CHECK(write(fd, data, size) == (ssize_t)size, "write: %m");
-}
-
-static void get_bytes(int fd, void *data, size_t size)
-{
-    CHECK(recv(fd, data, size, MSG_WAITALL) == (ssize_t)size,
-          "the other side has gone");
-}
-
-static void connect_side(side_t *side)
-{
-    ucp_address_t *address;
-    size_t length;
-
-    CHECK_OK(ucp_worker_get_address(side->worker, &address, &length));
-    put_bytes(side->fd, &length, sizeof(length));
-    put_bytes(side->fd, address, length);
-    ucp_worker_release_address(side->worker, address);
-
-    get_bytes(side->fd, &side->length, sizeof(side->length));
-    side->address = new_memory(side->length);
-    get_bytes(side->fd, side->address, side->length);
-}
-
-/* The other side has told that it needs nothing more, and so has this one */
-static void meet(side_t *side)
-{
-    char byte = 0;
-
-    put_bytes(side->fd, &byte, 1);
-    while (recv(side->fd, &byte, 1, MSG_DONTWAIT) != 1) {
-        ucp_worker_progress(side->worker);
-    }
+             &pair.context, &pair.worker);
 }
 
 /* ---- messages ---- */
 
-static void finish(side_t *side, ucs_status_ptr_t request)
+static void finish(ucs_status_ptr_t request)
 {
     while (!is_done(request)) {
-        wait_events(side);
+        wait_events();
     }
-    CHECK_OK(wait_for(side->worker, request));
+    CHECK_OK(wait_for(pair.worker, request));
 }
 
 static uint64_t place_of(unsigned message, int is_second)
@@ -120,62 +73,65 @@ static uint64_t place_of(unsigned message, int is_second)
     return ((uint64_t)message * 2 + is_second) * MAX_SIZE;
 }
 
-static ucs_status_ptr_t start_send(side_t *side, unsigned i, char *out)
+static ucs_status_ptr_t start_send(unsigned i, char *out)
 {
-    if (side->ep == NULL) {
-        side->ep = new_ep_to(side->worker, side->address, &side->error);
+    if (ep == NULL) {
+        ep = new_ep_to(pair.worker, address, &error);
     }
-    fill(out, sizes[i], place_of(i, side->is_second));
-    return ucp_tag_send_nbx(side->ep, out, sizes[i], i, &none);
+    fill(out, sizes[i], place_of(i, pair.number));
+    return ucp_tag_send_nbx(ep, out, sizes[i], i, &none);
 }
 
 /* Each side sends and receives a message of each size. A passive one sends
  * when it has received. */
-static void exchange(side_t *side)
+static void exchange(void)
 {
-    int is_late              = is_passive && side->is_second;
+    int is_late              = is_passive && pair.number;
     char *in                 = new_memory(MAX_SIZE);
     char *out                = new_memory(MAX_SIZE);
     ucs_status_ptr_t receive, send = NULL;
     unsigned i;
 
     for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
-        receive = ucp_tag_recv_nbx(side->worker, in, sizes[i], i, -1, &none);
+        receive = ucp_tag_recv_nbx(pair.worker, in, sizes[i], i, -1, &none);
         if (!is_late) {
-            send = start_send(side, i, out);
+            send = start_send(i, out);
         }
-        finish(side, receive);
-        expect(in, sizes[i], place_of(i, !side->is_second));
+        finish(receive);
+        expect(in, sizes[i], place_of(i, !pair.number));
         if (is_late) {
-            send = start_send(side, i, out);
+            send = start_send(i, out);
         }
-        finish(side, send);
+        finish(send);
     }
-    meet(side);
+    pair_meet();
     munmap(in, MAX_SIZE);
     munmap(out, MAX_SIZE);
 }
 
-static void close_side(side_t *side)
+static void run(int fd, int is_second)
 {
-    close_ep(side->worker, side->ep, 0);
-    meet(side);
-    side->ep = NULL;
-    munmap(side->address, side->length);
+    char byte;
+
+    pair.fd     = fd;
+    pair.number = is_second;
+    if (!is_second) {
+        /* No progress until the child has opened its worker: UCP 1.13 asserts
+         * that new interfaces have received nothing, and what an earlier child
+         * has not answered may be sent to one with the same number */
+        CHECK(recv(fd, &byte, 1, MSG_PEEK) == 1, "the child is gone");
+    }
+    address = pair_exchange_addresses();
+    exchange();
+    close_ep(pair.worker, ep, 0);
+    pair_meet();
+    ep = NULL;
+    free(address);
 }
 
-static void end_side(side_t *side)
+static void end_side(void)
 {
-    close_ucp(side->context, side->worker);
-}
-
-static void run(side_t *side, int fd, int is_second)
-{
-    side->fd        = fd;
-    side->is_second = is_second;
-    connect_side(side);
-    exchange(side);
-    close_side(side);
+    close_ucp(pair.context, pair.worker);
 }
 
 /* ---- before a fork() ---- */
@@ -234,10 +190,10 @@ static int async_sleeps(void)
  * released in a child of that moment. Such a child waits for ever when it opens
  * a worker, whatever the transport. So the parent forks when the last child is
  * gone, and the thread sleeps. */
-static void await_rest(side_t *side)
+static void await_rest(void)
 {
     while ((num_segments() > own_segments) || !async_sleeps()) {
-        ucp_worker_progress(side->worker);
+        ucp_worker_progress(pair.worker);
     }
 }
 
@@ -251,30 +207,30 @@ static void make_pair(int *fds)
 /* A child with a context of its own */
 static pid_t fork_child(int fd, int other_fd, int is_second)
 {
-    side_t side = {};
-    pid_t pid   = start_child();
+    pid_t pid = start_child();
 
     if (pid == 0) {
         close(other_fd);
-        open_side(&side);
-        run(&side, fd, is_second);
-        end_side(&side);
+        ep = NULL;
+        open_side();
+        run(fd, is_second);
+        end_side();
         exit(0);
     }
     return pid;
 }
 
 /* The parent has opened its side */
-static void *with_child(void *parent)
+static void *with_child(void *unused)
 {
     int fds[2];
     pid_t pid;
 
     make_pair(fds);
-    await_rest(parent);
+    await_rest();
     pid = fork_child(fds[1], fds[0], 1);
     close(fds[1]);
-    run(parent, fds[0], 0);
+    run(fds[0], 0);
     expect_end(pid, 0);
     close(fds[0]);
     return NULL;
@@ -282,17 +238,16 @@ static void *with_child(void *parent)
 
 static void before(void)
 {
-    side_t side = {};
     int fds[2];
     pid_t pid;
 
     make_pair(fds);
     pid = fork_child(fds[1], fds[0], 1);
     close(fds[1]);
-    open_side(&side);
-    run(&side, fds[0], 0);
+    open_side();
+    run(fds[0], 0);
     expect_end(pid, 0);
-    end_side(&side);
+    end_side();
 }
 
 static void siblings(void)
@@ -313,27 +268,29 @@ static void siblings(void)
  * endpoint fails, because it has been killed */
 static void outlive(int fd, int is_second)
 {
-    side_t side              = {.fd = fd, .is_second = is_second};
     char *out                = new_memory(MAX_SIZE);
     ucs_status_ptr_t request = NULL;
 
-    open_side(&side);
-    connect_side(&side);
-    exchange(&side);
+    ep          = NULL;
+    pair.fd     = fd;
+    pair.number = is_second;
+    open_side();
+    address = pair_exchange_addresses();
+    exchange();
     if (is_second) {
         raise(SIGKILL);
     }
 
-    while (side.error == UCS_OK) {
+    while (error == UCS_OK) {
         if (is_done(request)) {
-            wait_for(side.worker, request);
-            request = ucp_tag_send_nbx(side.ep, out, MAX_SIZE, 0, &none);
+            wait_for(pair.worker, request);
+            request = ucp_tag_send_nbx(ep, out, MAX_SIZE, 0, &none);
         }
-        ucp_worker_progress(side.worker);
+        ucp_worker_progress(pair.worker);
     }
-    wait_for(side.worker, request);
-    close_ep(side.worker, side.ep, UCP_EP_CLOSE_FLAG_FORCE);
-    end_side(&side);
+    wait_for(pair.worker, request);
+    close_ep(pair.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
+    end_side();
     exit(0);
 }
 
@@ -371,7 +328,7 @@ static void on_hook(ucm_event_type_t type, ucm_event_t *event, void *arg)
     }
 }
 
-static void no_hooks(side_t *parent)
+static void no_hooks(void)
 {
     static const unsigned num_first = 2;
     unsigned i;
@@ -389,8 +346,8 @@ static void no_hooks(side_t *parent)
             CHECK(hooks.num_calls > 0, "hooks are not observed");
             hooks.num_calls = 0;
         }
-        with_child(parent);
-        await_rest(parent);
+        with_child(NULL);
+        await_rest();
     }
     CHECK(hooks.num_calls == 0, "%u calls of hooks, the last one by thread "
           "'%s', event 0x%x", hooks.num_calls, hooks.name, hooks.type);
@@ -399,7 +356,6 @@ static void no_hooks(side_t *parent)
 int main(int argc, char **argv)
 {
     const char *mode = (argc == 2) ? argv[1] : "";
-    side_t side      = {};
     pthread_t thread;
 
     if (!strcmp(mode, "before")) {
@@ -409,26 +365,26 @@ int main(int argc, char **argv)
 
     sleeps     = !strcmp(mode, "sleep");
     is_passive = !strcmp(mode, "passive");
-    open_side(&side);
+    open_side();
     own_segments = num_segments();
     if (!strcmp(mode, "siblings")) {
         siblings();
     } else if (!strcmp(mode, "killed")) {
         killed();
     } else if (!strcmp(mode, "thread")) {
-        CHECK(pthread_create(&thread, NULL, with_child, &side) == 0,
+        CHECK(pthread_create(&thread, NULL, with_child, NULL) == 0,
               "pthread_create");
         pthread_join(thread, NULL);
     } else if (!strcmp(mode, "hooks")) {
-        no_hooks(&side);
+        no_hooks();
     } else {
         CHECK(!strcmp(mode, "after") || !strcmp(mode, "used") || sleeps ||
               is_passive, "unknown mode '%s'", mode);
-        with_child(&side);
+        with_child(NULL);
         if (!strcmp(mode, "used")) {
-            with_child(&side);
+            with_child(NULL);
         }
     }
-    end_side(&side);
+    end_side();
     return 0;
 }

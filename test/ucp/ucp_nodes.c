@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_nodes [-p PORT] [-r ROUNDS] listen|ADDRESS
+ * ucp_nodes listen|ADDRESS
  *
  * Two hosts: one listens, the other one connects to it by its IPv4 address.
  * They exchange messages of all sizes, then the one that has connected puts
@@ -14,7 +14,6 @@
 #include "ucp_socket.h"
 
 #include <arpa/inet.h>
-#include <getopt.h>
 
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
@@ -23,6 +22,8 @@
 enum {
     MAX_SIZE    = 1 << 20,
     MAX_KEY     = 512,
+    PORT        = 20778,
+    ROUNDS      = 3,
     CONNECT_SEC = 300,  /* the other host may come later */
     TAG_DATA    = 1,
     TAG_TARGET,         /* target_t */
@@ -129,7 +130,7 @@ static void exchange(unsigned round, unsigned i, int is_first)
 
 /* ---- put and get ---- */
 
-static void provide(unsigned rounds)
+static void provide(void)
 {
     target_t target = {.address = (uintptr_t)self.data};
     unsigned round, i;
@@ -144,7 +145,7 @@ static void provide(unsigned rounds)
     ucp_rkey_buffer_release(key);
     send_data(&target, sizeof(target), TAG_TARGET);
 
-    for (round = 0; round < rounds; ++round) {
+    for (round = 0; round < ROUNDS; ++round) {
         for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
             memset(self.data, 0, sizes[i]);
             take(round);
@@ -160,7 +161,7 @@ static void provide(unsigned rounds)
     CHECK_OK(ucp_mem_unmap(self.context, memh));
 }
 
-static void access_peer(unsigned rounds)
+static void access_peer(void)
 {
     unsigned round, i;
     target_t target;
@@ -170,7 +171,7 @@ static void access_peer(unsigned rounds)
     CHECK(target.key_length <= MAX_KEY, "a key of %lu bytes",
           (unsigned long)target.key_length);
     CHECK_OK(ucp_ep_rkey_unpack(self.ep, target.key, &rkey));
-    for (round = 0; round < rounds; ++round) {
+    for (round = 0; round < ROUNDS; ++round) {
         for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
             fill(self.data, sizes[i], place_of(round, i, 0));
             take(round);
@@ -197,19 +198,19 @@ static void access_peer(unsigned rounds)
 
 /* ---- both sides ---- */
 
-static void run(unsigned rounds, int is_first)
+static void run(int is_first)
 {
     unsigned round, i;
 
-    for (round = 0; round < rounds; ++round) {
+    for (round = 0; round < ROUNDS; ++round) {
         for (i = 0; i < sizeof(sizes) / sizeof(sizes[0]); ++i) {
             exchange(round, i, is_first);
         }
     }
     if (is_first) {
-        access_peer(rounds);
+        access_peer();
     } else {
-        provide(rounds);
+        provide();
     }
 
     /* Closing discards what the other side has not polled, so the side that
@@ -224,11 +225,11 @@ static void run(unsigned rounds, int is_first)
     }
 }
 
-static void listen_at(uint16_t port, unsigned rounds)
+static void listen_for_other(void)
 {
     struct sockaddr_in address   = {
         .sin_family = AF_INET,
-        .sin_port   = htons(port)
+        .sin_port   = htons(PORT)
     };
     ucp_listener_params_t params = {
         .field_mask       = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR |
@@ -243,7 +244,7 @@ static void listen_at(uint16_t port, unsigned rounds)
     while (!self.is_accepted) {
         ucp_worker_progress(self.worker);
     }
-    run(rounds, 0);
+    run(0);
     close_ep(self.worker, self.ep, 0);
     ucp_listener_destroy(listener);
 }
@@ -276,42 +277,24 @@ static void connect_to_other(struct sockaddr_in *address)
 
 int main(int argc, char **argv)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET};
-    unsigned port = 20778, rounds = 3;
-    int opt;
+    struct sockaddr_in address = {
+        .sin_family = AF_INET,
+        .sin_port   = htons(PORT)
+    };
 
-    while ((opt = getopt(argc, argv, "p:r:")) != -1) {
-        switch (opt) {
-        case 'p':
-            port = atoi(optarg);
-            break;
-        case 'r':
-            rounds = atoi(optarg);
-            break;
-        default:
-            return 2;
-        }
-    }
-    if ((optind + 1 != argc) || (port < 1) || (port > 65535) || (rounds < 1)) {
-        fprintf(stderr,
-                "usage: ucp_nodes [-p PORT] [-r ROUNDS] listen|ADDRESS\n");
-        return 2;
-    }
-
+    CHECK(argc == 2, "usage: ucp_nodes listen|ADDRESS");
     self.data = new_memory(MAX_SIZE);
     open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_RMA, &self.context, &self.worker);
-    if (strcmp(argv[optind], "listen") == 0) {
-        listen_at(port, rounds);
+    if (strcmp(argv[1], "listen") == 0) {
+        listen_for_other();
     } else {
-        CHECK(inet_pton(AF_INET, argv[optind], &address.sin_addr) == 1,
-              "'%s' is no IPv4 address", argv[optind]);
-        address.sin_port = htons(port);
+        CHECK(inet_pton(AF_INET, argv[1], &address.sin_addr) == 1,
+              "'%s' is no IPv4 address", argv[1]);
         connect_to_other(&address);
-        run(rounds, 1);
+        run(1);
         close_ep(self.worker, self.ep, 0);
     }
     close_ucp(self.context, self.worker);
     munmap(self.data, MAX_SIZE);
-    printf("%u rounds\n", rounds);
     return 0;
 }
