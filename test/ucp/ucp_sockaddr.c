@@ -1,22 +1,21 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_sockaddr [-6|-l] [-c CLIENTS] [-t TLS] [-k KIND] [-s SIZE]...
- *              data|refused
+ * ucp_sockaddr [-6|-l] [-t TLS] [-k KIND] [-s SIZE]... data|refused
  *
- * A server and clients that connect by socket address, with error handling:
- *   data     each client exchanges data of all kinds and sizes; both sides
- *            check them
+ * A server and a client that connects by socket address, with error handling:
+ *   data     they exchange data of all kinds and sizes; both sides check them
  *   refused  no listener at the address: the client gets an error
- * Processes that are killed: ucp_kills.
+ * Many clients: ucp_leavers. Processes that are killed: ucp_kills.
  *
  * -6: over IPv6. -l: over IPv6, with a link-local address of this host, which
  * is not complete without the number of its interface. -t: transports of the
- * clients; with TCP's connection manager unless they name nprdma. -k: data of
+ * client; with TCP's connection manager unless they name nprdma. -k: data of
  * this kind only: tag, stream or am. -s: messages of this many bytes only.
  */
 
 #define _GNU_SOURCE
+#include "ucp_pair.h"
 #include "ucp_socket.h"
 
 #include <getopt.h>
@@ -25,9 +24,8 @@
 
 enum {
     MAX_SIZE     = 4 << 20,
-    MAX_CLIENTS  = 32,
-    AM_HELLO     = 3,
     AM_DATA      = 4,
+    TAG          = 5,
     KIND_TAG     = 0,
     KIND_STREAM,
     KIND_AM,
@@ -40,27 +38,14 @@ static const size_t default_sizes[] = {1, 100, 9000, 65536, 1 << 20, MAX_SIZE};
 static const char *const kind_names[] = {"tag", "stream", "am"};
 
 static struct {
-    int          number;        /* of the client; -1: server */
-    unsigned     num_clients;
+    const char   *mode;
     int          family;
     const char   *client_tls;
     unsigned     kinds;         /* bit for each kind */
     size_t       sizes[MAX_SIZES];
     unsigned     num_sizes;
-    int          port[2];       /* pipe from the server: its port, a client */
-
-    ucp_context_h  context;
-    ucp_worker_h   worker;
-    ucp_listener_h listener;
-
-    struct {
-        ucp_ep_h     ep;
-        ucs_status_t error;
-        int          said_hello;
-    } peers[MAX_CLIENTS];
-    unsigned     num_accepted;
-    ucp_ep_h     accepted[MAX_CLIENTS];
-    ucs_status_t accepted_error[MAX_CLIENTS];
+    ucp_ep_h     ep;
+    ucs_status_t error;         /* of the endpoint */
 
     struct {                    /* active message with data */
         void     *desc;
@@ -72,21 +57,6 @@ static struct {
 
 
 /* ---- UCP objects ---- */
-
-static ucs_status_t on_hello(void *arg, const void *header, size_t header_size,
-                             void *data, size_t length,
-                             const ucp_am_recv_param_t *param)
-{
-    uint32_t number;
-
-    CHECK(header_size == sizeof(number), "hello with %zu bytes", header_size);
-    memcpy(&number, header, sizeof(number));
-    CHECK(number < self.num_clients, "hello from %u", number);
-    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP, "no reply_ep");
-    self.peers[number].ep         = param->reply_ep;
-    self.peers[number].said_hello = 1;
-    return UCS_OK;
-}
 
 static ucs_status_t on_data(void *arg, const void *header, size_t header_size,
                             void *data, size_t length,
@@ -107,80 +77,57 @@ static ucs_status_t on_data(void *arg, const void *header, size_t header_size,
     return UCS_OK;
 }
 
-static void set_am_handler(unsigned id, ucp_am_recv_callback_t cb)
+static void open_worker(void)
 {
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
                       UCP_AM_HANDLER_PARAM_FIELD_CB |
                       UCP_AM_HANDLER_PARAM_FIELD_FLAGS,
-        .id         = id,
-        .cb         = cb,
+        .id         = AM_DATA,
+        .cb         = on_data,
         .flags      = UCP_AM_FLAG_WHOLE_MSG
     };
 
-    CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &param));
-}
-
-static void open_worker(void)
-{
     open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_STREAM | UCP_FEATURE_AM |
-             UCP_FEATURE_RMA, &self.context, &self.worker);
-    set_am_handler(AM_HELLO, on_hello);
-    set_am_handler(AM_DATA, on_data);
-}
-
-static void close_worker(void)
-{
-    close_ucp(self.context, self.worker);
+             UCP_FEATURE_RMA, &pair.context, &pair.worker);
+    CHECK_OK(ucp_worker_set_am_recv_handler(pair.worker, &param));
 }
 
 static void on_request(ucp_conn_request_h request, void *arg)
 {
-    unsigned i = self.num_accepted;
-
-    CHECK(i < MAX_CLIENTS, "too many requests");
-    self.accepted[i] = accept_request(self.worker, request,
-                                      &self.accepted_error[i]);
-    ++self.num_accepted;
-}
-
-static uint16_t start_listener(void)
-{
-    return listen_anywhere(self.worker, self.family, on_request,
-                           &self.listener);
+    CHECK(self.ep == NULL, "a second request");
+    self.ep = accept_request(pair.worker, request, &self.error);
 }
 
 
 /* ---- data of one kind and size ---- */
 
-static uint64_t place_of(unsigned client, unsigned kind, unsigned size_index)
+static uint64_t place_of(unsigned kind, unsigned size_index)
 {
-    return ((uint64_t)client << 40) | ((uint64_t)kind << 36) |
-           ((uint64_t)size_index << 32);
+    return ((uint64_t)kind << 36) | ((uint64_t)size_index << 32);
 }
 
-static ucs_status_t send_data(ucp_ep_h ep, unsigned client, unsigned kind,
-                              const char *data, size_t size)
+static ucs_status_t send_data(unsigned kind, const char *data, size_t size)
 {
     ucs_status_ptr_t request;
 
     switch (kind) {
     case KIND_TAG:
-        request = ucp_tag_send_nbx(ep, data, size, client, &none);
+        request = ucp_tag_send_nbx(self.ep, data, size, TAG, &none);
         break;
     case KIND_STREAM:
-        request = ucp_stream_send_nbx(ep, data, size, &none);
+        request = ucp_stream_send_nbx(self.ep, data, size, &none);
         break;
     default:
-        request = ucp_am_send_nbx(ep, AM_DATA, NULL, 0, data, size, &none);
+        request = ucp_am_send_nbx(self.ep, AM_DATA, NULL, 0, data, size, &none);
     }
-    return wait_for(self.worker, request);
+    return wait_for(pair.worker, request);
 }
 
 static ucs_status_t receive_am(char *data, size_t size)
 {
     while (!self.am.arrived) {
-        ucp_worker_progress(self.worker);
+        ucp_worker_progress(pair.worker);
     }
     self.am.arrived = 0;
     CHECK(self.am.length == size, "%zu bytes in the place of %zu",
@@ -190,13 +137,12 @@ static ucs_status_t receive_am(char *data, size_t size)
         free(self.am.desc);
         return UCS_OK;
     }
-    return wait_for(self.worker,
-                    ucp_am_recv_data_nbx(self.worker, self.am.desc, data, size,
+    return wait_for(pair.worker,
+                    ucp_am_recv_data_nbx(pair.worker, self.am.desc, data, size,
                                          &none));
 }
 
-static ucs_status_t receive_data(ucp_ep_h ep, unsigned client, unsigned kind,
-                                 char *data, size_t size)
+static ucs_status_t receive_data(unsigned kind, char *data, size_t size)
 {
     ucp_request_param_t wait_all = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
@@ -206,145 +152,98 @@ static ucs_status_t receive_data(ucp_ep_h ep, unsigned client, unsigned kind,
 
     switch (kind) {
     case KIND_TAG:
-        return wait_for(self.worker,
-                        ucp_tag_recv_nbx(self.worker, data, size, client, -1,
+        return wait_for(pair.worker,
+                        ucp_tag_recv_nbx(pair.worker, data, size, TAG, -1,
                                          &none));
     case KIND_STREAM:
-        return wait_for(self.worker,
-                        ucp_stream_recv_nbx(ep, data, size, &length,
+        return wait_for(pair.worker,
+                        ucp_stream_recv_nbx(self.ep, data, size, &length,
                                             &wait_all));
     default:
         return receive_am(data, size);
     }
 }
 
-static void send_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
+static void send_one(unsigned kind, unsigned i)
 {
     char *data = new_memory(self.sizes[i]);
 
-    fill(data, self.sizes[i], place_of(client, kind, i));
-    CHECK_OK(send_data(ep, client, kind, data, self.sizes[i]));
+    fill(data, self.sizes[i], place_of(kind, i));
+    CHECK_OK(send_data(kind, data, self.sizes[i]));
     munmap(data, self.sizes[i]);
 }
 
-static void receive_one(ucp_ep_h ep, unsigned client, unsigned kind, unsigned i)
+static void receive_one(unsigned kind, unsigned i)
 {
     char *data = new_memory(self.sizes[i]);
 
-    CHECK_OK(receive_data(ep, client, kind, data, self.sizes[i]));
-    expect(data, self.sizes[i], place_of(client, kind, i));
+    CHECK_OK(receive_data(kind, data, self.sizes[i]));
+    expect(data, self.sizes[i], place_of(kind, i));
     munmap(data, self.sizes[i]);
-}
-
-static void say_hello(ucp_ep_h ep)
-{
-    const uint32_t number     = self.number;
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = UCP_AM_SEND_FLAG_REPLY
-    };
-
-    CHECK_OK(wait_for(self.worker,
-                      ucp_am_send_nbx(ep, AM_HELLO, &number, sizeof(number),
-                                      NULL, 0, &param)));
-}
-
-static ucp_ep_h wait_for_hello(unsigned client)
-{
-    while (!self.peers[client].said_hello) {
-        ucp_worker_progress(self.worker);
-    }
-    return self.peers[client].ep;
-}
-
-/* Error of the server's endpoint to a client that said hello */
-static const ucs_status_t *error_of(unsigned client)
-{
-    unsigned i;
-
-    for (i = 0; self.accepted[i] != self.peers[client].ep; ++i) {
-    }
-    return &self.accepted_error[i];
 }
 
 /* The client sends first, the server answers with the same data */
-static void exchange_all(ucp_ep_h ep, unsigned client)
+static void exchange_all(void)
 {
     unsigned kind, i;
 
     for (kind = 0; kind < NUM_KINDS; ++kind) {
         for (i = 0; (self.kinds & (1u << kind)) && (i < self.num_sizes); ++i) {
-            if (self.number >= 0) {
-                send_one(ep, client, kind, i);
-                receive_one(ep, client, kind, i);
+            if (pair.number == 1) {
+                send_one(kind, i);
+                receive_one(kind, i);
             } else {
-                receive_one(ep, client, kind, i);
-                send_one(ep, client, kind, i);
+                receive_one(kind, i);
+                send_one(kind, i);
             }
         }
     }
 }
 
-/* ---- the server and the clients ---- */
 
-/* Tells a client the port */
-static void announce(uint16_t port)
-{
-    CHECK(write(self.port[1], &port, sizeof(port)) == sizeof(port),
-          "write: %m");
-}
+/* ---- the server and the client ---- */
 
 static void serve(void)
 {
-    unsigned client, i;
+    ucp_listener_h listener;
     uint16_t port;
 
     open_worker();
-    port = start_listener();
-    for (i = 0; i < self.num_clients; ++i) {
-        announce(port);
+    port = listen_anywhere(pair.worker, self.family, on_request, &listener);
+    pair_put(&port, sizeof(port));
+    while (self.ep == NULL) {
+        ucp_worker_progress(pair.worker);
     }
-
-    for (client = 0; client < self.num_clients; ++client) {
-        wait_for_hello(client);
-        exchange_all(self.peers[client].ep, client);
-        /* The client closes first: it may still have messages to process, and
-         * UCP reports a closed connection before them */
-        while (*error_of(client) == UCS_OK) {
-            ucp_worker_progress(self.worker);
-        }
+    exchange_all();
+    /* The client closes first: it may still have messages to process, and UCP
+     * reports a closed connection before them */
+    while (self.error == UCS_OK) {
+        ucp_worker_progress(pair.worker);
     }
-
-    for (i = 0; i < self.num_accepted; ++i) {
-        close_ep(self.worker, self.accepted[i], self.accepted_error[i] ?
-                                   UCP_EP_CLOSE_FLAG_FORCE : 0);
-    }
-    ucp_listener_destroy(self.listener);
-    close_worker();
-}
-
-static uint16_t wait_for_port(void)
-{
-    uint16_t port;
-
-    CHECK(read(self.port[0], &port, sizeof(port)) == sizeof(port),
-          "the server is gone");
-    return port;
+    close_ep(pair.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+    ucp_listener_destroy(listener);
+    close_ucp(pair.context, pair.worker);
 }
 
 static void be_client(void)
 {
-    uint16_t port = wait_for_port();
-    ucs_status_t error;
-    ucp_ep_h ep;
+    uint16_t port;
 
+    if (self.client_tls != NULL) {
+        setenv("UCX_TLS", self.client_tls, 1);
+        if (strstr(self.client_tls, "nprdma") == NULL) {
+            setenv("UCX_SOCKADDR_TLS_PRIORITY", "tcp", 1);
+        }
+    }
     open_worker();
-    ep = connect_to(self.worker, self.family, port, &error);
-    say_hello(ep);
-    exchange_all(ep, self.number);
-    CHECK_OK(error);
-    close_ep(self.worker, ep, 0);
-    close_worker();
+    pair_get(&port, sizeof(port));
+    self.ep = connect_to(pair.worker, self.family, port, &self.error);
+    /* UCP copies messages while it connects */
+    CHECK_OK(wait_for(pair.worker, ucp_ep_flush_nbx(self.ep, &none)));
+    exchange_all();
+    CHECK_OK(self.error);
+    close_ep(pair.worker, self.ep, 0);
+    close_ucp(pair.context, pair.worker);
 }
 
 /* A port without a listener: bound, so that no other process takes it */
@@ -354,63 +253,41 @@ static void be_refused(void)
     socklen_t length = make_address(&storage, self.family, 0);
     int fd           = socket(self.family, SOCK_STREAM, 0);
     double deadline  = now() + ERROR_SEC;
-    ucs_status_t error;
-    ucp_ep_h ep;
 
     CHECK(!bind(fd, (struct sockaddr*)&storage, length), "bind: %m");
     CHECK(!getsockname(fd, (struct sockaddr*)&storage, &length),
           "getsockname: %m");
     open_worker();
-    ep = connect_to(self.worker, self.family,
-                    ntohs(((struct sockaddr_in*)&storage)->sin_port), &error);
-    while (error == UCS_OK) {
-        ucp_worker_progress(self.worker);
+    self.ep = connect_to(pair.worker, self.family,
+                         ntohs(((struct sockaddr_in*)&storage)->sin_port),
+                         &self.error);
+    while (self.error == UCS_OK) {
+        ucp_worker_progress(pair.worker);
         CHECK(now() < deadline, "no error in %d s", ERROR_SEC);
     }
-    printf("refused: '%s'\n", ucs_status_string(error));
-    CHECK((error == UCS_ERR_NOT_CONNECTED) || (error == UCS_ERR_UNREACHABLE),
-          "another error");
-    close_ep(self.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
-    close_worker();
+    printf("refused: '%s'\n", ucs_status_string(self.error));
+    CHECK((self.error == UCS_ERR_NOT_CONNECTED) ||
+          (self.error == UCS_ERR_UNREACHABLE), "another error");
+    close_ep(pair.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+    close_ucp(pair.context, pair.worker);
     close(fd);
 }
 
-/* ---- the processes ---- */
-
-static void start(int number, void (*func)(void))
+static void run(void)
 {
-    if (start_child() == 0) {
-        self.number = number;
-        if ((number >= 0) && (self.client_tls != NULL)) {
-            setenv("UCX_TLS", self.client_tls, 1);
-            if (strstr(self.client_tls, "nprdma") == NULL) {
-                setenv("UCX_SOCKADDR_TLS_PRIORITY", "tcp", 1);
-            }
+    if (pair.number == 0) {
+        if (!strcmp(self.mode, "data")) {
+            serve();
         }
-        func();
-        exit(0);
+    } else if (!strcmp(self.mode, "refused")) {
+        be_refused();
+    } else {
+        be_client();
     }
 }
 
-static void run(const char *mode)
-{
-    unsigned i;
 
-    if (!strcmp(mode, "refused")) {
-        start(0, be_refused);
-        expect_end(-1, 0);
-        return;
-    }
-
-    CHECK(!strcmp(mode, "data"), "no mode '%s'", mode);
-    start(-1, serve);
-    for (i = 0; i < self.num_clients; ++i) {
-        start(i, be_client);
-    }
-    for (i = 0; i <= self.num_clients; ++i) {
-        expect_end(-1, 0);
-    }
-}
+/* ---- options ---- */
 
 static unsigned kind_of(const char *name)
 {
@@ -459,10 +336,9 @@ int main(int argc, char **argv)
 {
     int c;
 
-    self.family      = AF_INET;
-    self.num_clients = 1;
-    self.kinds       = (1u << NUM_KINDS) - 1;
-    while ((c = getopt(argc, argv, "6lc:t:k:s:")) != -1) {
+    self.family = AF_INET;
+    self.kinds  = (1u << NUM_KINDS) - 1;
+    while ((c = getopt(argc, argv, "6lt:k:s:")) != -1) {
         switch (c) {
         case '6':
             self.family = AF_INET6;
@@ -473,9 +349,6 @@ int main(int argc, char **argv)
                 printf("SKIPPED: no interface has a link-local address\n");
                 return 77;
             }
-            break;
-        case 'c':
-            self.num_clients = atoi(optarg);
             break;
         case 't':
             self.client_tls = optarg;
@@ -490,16 +363,15 @@ int main(int argc, char **argv)
             return 2;
         }
     }
-    CHECK((argc == optind + 1) && (self.num_clients >= 1) &&
-          (self.num_clients <= MAX_CLIENTS),
-          "usage: ucp_sockaddr [-6|-l] [-c CLIENTS] [-t TLS] [-k KIND] "
-          "[-s SIZE]... MODE");
+    CHECK((argc == optind + 1) && (!strcmp(argv[optind], "data") ||
+                                   !strcmp(argv[optind], "refused")),
+          "usage: ucp_sockaddr [-6|-l] [-t TLS] [-k KIND] [-s SIZE]... "
+          "data|refused");
+    self.mode = argv[optind];
     if (self.num_sizes == 0) {
         self.num_sizes = sizeof(default_sizes) / sizeof(default_sizes[0]);
         memcpy(self.sizes, default_sizes, sizeof(default_sizes));
     }
 
-    CHECK(!pipe(self.port), "pipe: %m");
-    run(argv[optind]);
-    return 0;
+    return run_pair(run);
 }
