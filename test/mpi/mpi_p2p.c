@@ -3,7 +3,7 @@
 /*
  * Point to point: messages of random length between all pairs of ranks, each
  * rank and itself included. Several are outstanding, and they are received in
- * another order than sent, with wildcards, probes and synchronous sends.
+ * another order than sent, some of them synchronous.
  */
 
 #include "mpi_test.h"
@@ -12,9 +12,6 @@
 
 #define WINDOW     6
 #define MAX_LENGTH (1024 * 1024)
-
-/* Above the tags of flood(), which other ranks may have begun to send */
-#define RING_TAG   5000
 
 static uint64_t message_key(int from, int to, int round, int index)
 {
@@ -85,36 +82,6 @@ static uint64_t all_pairs(int round)
     return bytes;
 }
 
-/* A ring in which the receiver learns source and length from a probe */
-static uint64_t probed_ring(int round)
-{
-    int right     = (mpi_test_rank + 1) % mpi_test_size;
-    int left      = (mpi_test_rank + mpi_test_size - 1) % mpi_test_size;
-    size_t length = message_length(mpi_test_rank, right, round, WINDOW);
-    char *out     = malloc(length + 1);
-    MPI_Request req;
-    MPI_Status status;
-    char *in;
-    int count;
-
-    mpi_test_fill(out, length, message_key(mpi_test_rank, right, round, 0));
-    MPI_Isend(out, length, MPI_BYTE, right, RING_TAG, MPI_COMM_WORLD, &req);
-    MPI_Probe(MPI_ANY_SOURCE, RING_TAG, MPI_COMM_WORLD, &status);
-    MPI_Get_count(&status, MPI_BYTE, &count);
-    CHECK(status.MPI_SOURCE == left, "message from %d", status.MPI_SOURCE);
-    CHECK((size_t)count == message_length(left, mpi_test_rank, round, WINDOW),
-          "probed length %d", count);
-    in = malloc(count + 1);
-    MPI_Recv(in, count, MPI_BYTE, left, MPI_ANY_TAG, MPI_COMM_WORLD, &status);
-    CHECK(status.MPI_TAG == RING_TAG, "message with tag %d", status.MPI_TAG);
-    mpi_test_verify(in, count, message_key(left, mpi_test_rank, round, 0),
-                    "probed message");
-    MPI_Wait(&req, MPI_STATUS_IGNORE);
-    free(in);
-    free(out);
-    return mpi_test_size > 1 ? length : 0;
-}
-
 /* No rank receives from rank 0's flooders until all have sent everything. Eager
  * messages must neither get lost nor block the messages of the barrier. */
 static uint64_t flood(int round)
@@ -157,7 +124,6 @@ int main(int argc, char **argv)
 
     for (round = 0; round < rounds; ++round) {
         bytes += all_pairs(round);
-        bytes += probed_ring(round);
         if (round < 2) {
             bytes += flood(round);
         }
