@@ -30,28 +30,17 @@ MODULE_INFO(import_ns, "DMA_BUF");
 /* Pages that are processed without releasing the lock */
 #define BATCH_PAGES	NPRDMA_CHUNK_PAGES
 
-/**
- * struct nprdma_import - a region on a device
- * @link: in the region's list of devices
- * @users: attachments; like the list, under the region's attach_lock
- * @region: the region; the attachment's dma-buf holds a reference
- * @dev: the device; the windows hold a reference
- * @read: R window
- * @write: W window
- * @states: the state words
- * @charged: kernel memory accounted for
- * @iova_bytes: I/O addresses accounted for
- */
+/* A region, which the dma-buf holds, on a device, which the windows hold */
 struct nprdma_import {
-	struct list_head	link;
-	unsigned int		users;
+	struct list_head	link;	/* in the region's list of devices */
+	unsigned int		users;	/* attachments, under attach_lock */
 	struct nprdma_kregion	*region;
 	struct device		*dev;
 	struct nprdma_window	*read;
 	struct nprdma_window	*write;
 	struct nprdma_states_map *states;
-	long			charged;
-	u64			iova_bytes;
+	long			charged; /* kernel memory accounted for */
+	u64			iova_bytes; /* likewise */
 };
 
 static size_t dmabuf_size(const struct nprdma_kregion *region)

@@ -17,19 +17,12 @@
 /* Pages per call of dma_map_sgtable(), which allocates tables atomically */
 #define NPRDMA_STATES_PIECE	256UL
 
-/**
- * struct nprdma_states_map - the states of a region on a device
- * @dev: the device
- * @domain: of its DMA addresses
- * @nents: segments of all pieces
- * @npieces: those that are mapped
- * @pieces: in the order of their pages
- */
+/* The states of a region on a device */
 struct nprdma_states_map {
 	struct device		*dev;
-	struct iommu_domain	*domain;
-	unsigned int		nents;
-	unsigned int		npieces;
+	struct iommu_domain	*domain;	/* of its DMA addresses */
+	unsigned int		nents;		/* segments of all pieces */
+	unsigned int		npieces;	/* that are mapped */
 	struct sg_table		pieces[];
 };
 

@@ -18,18 +18,12 @@
 struct iommu_domain;
 struct nprdma_pte_root;
 
-/**
- * struct nprdma_device_info - what is known of a device and its IOMMU
- * @flags: NPRDMA_DEVICE_xx
- * @max_order: binary logarithm of the pages in the largest invalidation
- * @page_sizes: of the IOMMU domain, a set of powers of two
- * @iova_bytes: I/O addresses that the device can use
- */
+/* What is known of a device and its IOMMU */
 struct nprdma_device_info {
-	u32	flags;
-	u32	max_order;
-	u64	page_sizes;
-	u64	iova_bytes;
+	u32	flags;		/* NPRDMA_DEVICE_xx */
+	u32	max_order;	/* log2 of pages of the largest invalidation */
+	u64	page_sizes;	/* of the IOMMU domain, a set of powers of two */
+	u64	iova_bytes;	/* I/O addresses that the device can use */
 };
 
 bool nprdma_device_support(struct nprdma_reason *why);

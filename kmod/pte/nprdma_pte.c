@@ -238,12 +238,7 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
 	iommu_iotlb_sync(run->domain, &gather);
 }
 
-/**
- * nprdma_pte_flush - make changed leafs effective, and drain
- * @run: leafs
- * @first: index of the first page
- * @n: number of pages, at least 1
- *
+/*
  * When this returns, no access that was translated by an earlier leaf is in
  * progress. In second stage, the kernel's driver asks the unit to drain reads
  * and writes, and the unit can (checked before a device is used). In first
@@ -260,9 +255,7 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * are passed to it. A range is in one block of the next larger power of two, or
  * in two adjacent blocks. The pages of the blocks outside of the range cost a
  * page walk each. No block is larger than the unit allows: for those, the
- * driver would invalidate the whole domain.
- *
- * Context: any, spins for the unit's answer, does not sleep.
+ * driver would invalidate the whole domain. Does not sleep.
  */
 void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		      unsigned long n)

@@ -30,48 +30,28 @@
 
 #include "nprdma_reason.h"
 
-/**
- * struct nprdma_pte_root - the I/O page table of a device
- * @top: physical address of the topmost table
- * @levels: of the table, 3 to 5
- * @first_stage: format of the entries: first stage, which is that of the CPU's
- *	page tables; else second stage
- * @scalable: the unit is in scalable mode (for the reader of a log)
- * @coherent: the unit snoops CPU caches when it reads entries
- * @generic: the kernel's generic page table has the same root
- * @caching_mode: the unit may cache entries that are not present, as that of a
- *	hypervisor does that shadows the table
- * @max_order: binary logarithm of the pages in the largest invalidation
- */
+/* The I/O page table of a device */
 struct nprdma_pte_root {
-	phys_addr_t	top;
-	unsigned int	levels;
-	bool		first_stage;
-	bool		scalable;
-	bool		coherent;
-	bool		generic;
+	phys_addr_t	top;		/* physical address */
+	unsigned int	levels;		/* 3 to 5 */
+	bool		first_stage;	/* format of the CPU's tables */
+	bool		scalable;	/* mode of the unit, for the log */
+	bool		coherent;	/* the unit snoops CPU caches */
+	bool		generic;	/* generic_pt has the same root */
+	/* The unit may cache absent entries, as a hypervisor's does */
 	bool		caching_mode;
-	unsigned int	max_order;
+	unsigned int	max_order;	/* log2 of pages of an invalidation */
 };
 
-/**
- * struct nprdma_pte_run - leafs with contiguous IOVAs
- * @domain: what they belong to
- * @iova: of the first
- * @npages: number of leafs
- * @coherent: see &struct nprdma_pte_root
- * @max_order: likewise
- * @ntables: number of leaf tables
- * @tables: the leaf tables, one for each 2 MiB of IOVA that the run touches
- */
+/* Leafs with contiguous IOVAs */
 struct nprdma_pte_run {
 	struct iommu_domain	*domain;
-	dma_addr_t		iova;
+	dma_addr_t		iova;	/* of the first */
 	unsigned long		npages;
-	bool			coherent;
-	unsigned int		max_order;
+	bool			coherent; /* see struct nprdma_pte_root */
+	unsigned int		max_order; /* likewise */
 	unsigned long		ntables;
-	u64			*tables[];
+	u64			*tables[]; /* one for each 2 MiB of IOVA */
 };
 
 #ifdef CONFIG_INTEL_IOMMU

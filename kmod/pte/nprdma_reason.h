@@ -13,10 +13,7 @@
 
 #include "nprdma_uapi.h"
 
-/**
- * struct nprdma_reason - one line of text about a device
- * @text: NUL-terminated; empty if there is no reason
- */
+/* One line of text about a device; empty if there is no reason */
 struct nprdma_reason {
 	char	text[NPRDMA_WHY_SIZE];
 };

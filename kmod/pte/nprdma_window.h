@@ -40,38 +40,23 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 struct page *nprdma_rest_alloc(u64 pattern);
 void nprdma_rest_free(struct page *rest);
 
-/**
- * struct nprdma_piece - part of a window with IOVAs of its own
- * @sgt: what the DMA API mapped; entries of 8 pages
- * @run: leafs
- */
+/* Part of a window with IOVAs of its own, in entries of 8 pages */
 struct nprdma_piece {
 	struct sg_table		sgt;
 	struct nprdma_pte_run	*run;
 };
 
-/**
- * struct nprdma_window - one window of a region on one device
- * @link: in the region's list, under its lock
- * @is_write: W window, else R window
- * @closing: the window will not be pointed at memory any more; under the
- *	region's lock
- * @dev: the device; a reference
- * @domain: of its DMA addresses
- * @rest: rest area
- * @npages: of the region
- * @npieces: of all but the last &NPRDMA_PIECE_PAGES pages
- * @pieces: in the order of their pages
- */
+/* One window of a region on one device, of which it holds a reference */
 struct nprdma_window {
-	struct list_head	link;
-	bool			is_write;
+	struct list_head	link;	/* in the region's list */
+	bool			is_write; /* W window, else R window */
+	/* It will not be pointed at memory any more; under the region's lock */
 	bool			closing;
 	struct device		*dev;
-	struct iommu_domain	*domain;
+	struct iommu_domain	*domain; /* of its DMA addresses */
 	struct page		*rest;
 	unsigned long		npages;
-	unsigned int		npieces;
+	unsigned int		npieces; /* of NPRDMA_PIECE_PAGES but the last */
 	struct nprdma_piece	pieces[];
 };
 

@@ -39,20 +39,12 @@ MODULE_PARM_DESC(function, "PCI address of the device, where there are several")
 #define EDU_DMA_TO_RAM	BIT(1)
 #define EDU_BUFFER	0x40000
 
-/**
- * struct edu - the device
- * @lock: protects all of it, and all files; held during DMA
- * @pdev: the function, NULL while there is none
- * @regs: its registers
- * @bounce: a page that DMA of the engine reads and writes
- * @bounce_dma: its address for the device
- * @files: open files
- */
+/* The device */
 static struct edu {
-	struct mutex		lock; /* of all of it */
-	struct pci_dev		*pdev;
+	struct mutex		lock; /* of all of it and of files, during DMA */
+	struct pci_dev		*pdev; /* NULL while there is none */
 	void __iomem		*regs;
-	void			*bounce;
+	void			*bounce; /* page that the engine reads and writes */
 	dma_addr_t		bounce_dma;
 	struct list_head	files;
 } the_edu = {
@@ -60,13 +52,7 @@ static struct edu {
 	.files = LIST_HEAD_INIT(the_edu.files),
 };
 
-/**
- * struct edu_file - an open file
- * @link: in the device's list
- * @edu: the device
- * @attach: imported dma-buf, or NULL
- * @sgt: its addresses
- */
+/* An open file, and what it has imported */
 struct edu_file {
 	struct list_head		link;
 	struct edu			*edu;
