@@ -22,7 +22,7 @@ struct nprdma_pte_root;
 struct nprdma_device_info {
 	u32	flags;		/* NPRDMA_DEVICE_xx */
 	u32	max_order;	/* log2 of pages of the largest invalidation */
-	u64	page_sizes;	/* of the IOMMU domain, a set of powers of two */
+	u64	page_sizes;	/* of the domain, a set of powers of two */
 	u64	iova_bytes;	/* I/O addresses that the device can use */
 };
 

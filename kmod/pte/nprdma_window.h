@@ -56,7 +56,7 @@ struct nprdma_window {
 	struct iommu_domain	*domain; /* of its DMA addresses */
 	struct page		*rest;
 	unsigned long		npages;
-	unsigned int		npieces; /* of NPRDMA_PIECE_PAGES but the last */
+	unsigned int		npieces; /* all but the last are full */
 	struct nprdma_piece	pieces[];
 };
 

@@ -41,10 +41,10 @@ MODULE_PARM_DESC(function, "PCI address of the device, where there are several")
 
 /* The device */
 static struct edu {
-	struct mutex		lock; /* of all of it and of files, during DMA */
+	struct mutex		lock; /* of all, held during DMA */
 	struct pci_dev		*pdev; /* NULL while there is none */
 	void __iomem		*regs;
-	void			*bounce; /* page that the engine reads and writes */
+	void			*bounce; /* page for the engine */
 	dma_addr_t		bounce_dma;
 	struct list_head	files;
 } the_edu = {
