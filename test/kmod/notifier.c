@@ -12,7 +12,7 @@
 #include <sys/ioctl.h>
 
 #define NUM_PAGES 2048
-#define ROUNDS    10
+#define ROUNDS    5
 
 /* The range of an event: the middle half, the size of two huge pages. If a
  * mapping is split within a huge page, the whole 2 MiB are taken from
