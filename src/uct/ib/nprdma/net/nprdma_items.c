@@ -9,6 +9,7 @@
 #include <ucs/datastruct/string_buffer.h>
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
+#include <ucs/sys/compiler.h>
 
 #include <string.h>
 
