@@ -58,18 +58,6 @@ void npt_set_arena(struct ibv_context *context, int id)
     npemu_context_proc(context)->slot->arena_id = id;
 }
 
-void npt_qp_damage_receives(struct ibv_qp *qp)
-{
-    npemu_qp_t *self       = npemu_qp(qp);
-    npemu_rq_shm_t *rq     = self->rq->shm;
-    npemu_rq_entry_t *ring = npemu_arena_ptr(self->proc->shm, rq->ring);
-    uint32_t i;
-
-    for (i = 0; i <= rq->mask; ++i) {
-        ring[i].index = rq->size;
-    }
-}
-
 void npt_begin_close(struct ibv_context *context)
 {
     atomic_store(&npemu_context_proc(context)->slot->ready, 0);

@@ -43,9 +43,6 @@ void npt_peer_atomic_unlock(struct ibv_qp *qp);
  */
 void npt_set_arena(struct ibv_context *context, int id);
 
-/** All receives of a queue pair without SRQ become some that do not exist. */
-void npt_qp_damage_receives(struct ibv_qp *qp);
-
 /** The first thing a process does that closes its last context. */
 void npt_begin_close(struct ibv_context *context);
 

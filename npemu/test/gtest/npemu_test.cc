@@ -116,26 +116,19 @@ Device::Device()
     struct ibv_device **list = npemu_get_device_list(&count);
 
     EXPECT_EQ(1, count);
-    if ((list == nullptr) || (count < 1)) {
-        return;
+    context = (list == nullptr) ? nullptr : npemu_open_device(list[0]);
+    pd      = (context == nullptr) ? nullptr : npemu_alloc_pd(context);
+    if (pd == nullptr) {
+        perror("npemu_open_device");
+        abort();
     }
-    context = npemu_open_device(list[0]);
-    EXPECT_NE(nullptr, context) << strerror(errno);
     npemu_free_device_list(list);
-    if (context != nullptr) {
-        pd = npemu_alloc_pd(context);
-        EXPECT_NE(nullptr, pd) << strerror(errno);
-    }
 }
 
 Device::~Device()
 {
-    if (pd != nullptr) {
-        EXPECT_EQ(0, npemu_dealloc_pd(pd));
-    }
-    if (context != nullptr) {
-        EXPECT_EQ(0, npemu_close_device(context));
-    }
+    EXPECT_EQ(0, npemu_dealloc_pd(pd));
+    EXPECT_EQ(0, npemu_close_device(context));
 }
 
 static bool buffers_in_arena;

@@ -303,14 +303,12 @@ TEST_F(test_fabric_users, user_changes_after_opening)
     in_child([] {
         ibv_gid before, after, other;
         Device device;
-        ASSERT_TRUE(device.ok());
         ASSERT_EQ(0, npemu_query_gid(device.context, 1, 0, &before));
         ASSERT_TRUE(become_user(VICTIM));
         ASSERT_EQ(0, npemu_query_gid(device.context, 1, 0, &after));
         EXPECT_EQ(0, memcmp(&before, &after, sizeof(before)));
         {
             Device second;
-            ASSERT_TRUE(second.ok());
             ASSERT_EQ(0, npemu_query_gid(second.context, 1, 0, &other));
             EXPECT_EQ(0, memcmp(&before, &other, sizeof(before)));
         }
@@ -320,7 +318,6 @@ TEST_F(test_fabric_users, user_changes_after_opening)
         /* A child opens it as the user it has become. */
         in_child([&] {
             Device own;
-            ASSERT_TRUE(own.ok());
             ASSERT_EQ(0, npemu_query_gid(own.context, 1, 0, &other));
             EXPECT_NE(0, memcmp(&before, &other, sizeof(before)));
         });

@@ -64,9 +64,6 @@ protected:
         pattern_fill(from.data, SIZE, 1);
         pattern_fill(to.data, SIZE, 2);
     }
-
-    void SetUp() override { ASSERT_TRUE(device.ok()); }
-
     /* Has another thread move the data, until it is held at the gate of the
      * page where the destination goes on. */
     std::thread start(npemu_gate_point_t point)

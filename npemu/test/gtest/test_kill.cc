@@ -459,7 +459,6 @@ TEST(test_kill, peers_release_what_they_hold)
 {
     SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan permits no such fork");
     Device device;
-    ASSERT_TRUE(device.ok());
     Cq cq(device);
     Buffer buffer(device, 4096);
 

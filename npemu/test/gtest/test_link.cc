@@ -63,7 +63,6 @@ TEST_P(test_link_value, is_parsed_or_its_item_is_named)
     expect_line(std::string("NPEMU_LINK=") + value.text + ": \"" +
                 value.item + "\"", [] {
         Device device;
-        EXPECT_TRUE(device.ok()); /* without a wire */
     });
 }
 
@@ -96,7 +95,6 @@ protected:
         Env link("NPEMU_LINK", value);
 
         device.reset(new Device);
-        ASSERT_TRUE(device->ok());
         cq.reset(new Cq(*device));
         local.reset(new Buffer(*device, MIB));
         remote.reset(new Buffer(*device, MIB));

@@ -16,7 +16,6 @@ using namespace npt;
 TEST(test_mr, keys_are_not_soon_reused)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     std::set<uint32_t> keys;
     Buffer buffer(device, 4096, -1);
 
@@ -32,7 +31,6 @@ TEST(test_mr, keys_are_not_soon_reused)
 TEST(test_mr, refuses_access_it_cannot_give)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     Buffer buffer(device, 4096, -1);
 
     for (unsigned access : {(unsigned)IBV_ACCESS_ON_DEMAND, 1u << 19}) {
@@ -55,7 +53,6 @@ TEST(test_mr, refuses_access_it_cannot_give)
 TEST(test_mr, refuses_what_is_not_there)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     Buffer buffer(device, 4 * 4096, -1);
 
     ASSERT_EQ(0, munmap(buffer.data + 2 * 4096, 4096));
@@ -80,7 +77,6 @@ TEST(test_mr, refuses_what_is_not_there)
 TEST(test_mr, refuses_what_is_not_there_any_more)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     Buffer buffer(device, 4 * 4096);
 
     ASSERT_EQ(0, munmap(buffer.data, buffer.length));
@@ -94,7 +90,6 @@ TEST(test_mr, refuses_what_is_not_there_any_more)
 TEST(test_mr, read_only_memory)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     Buffer buffer(device, 4096, -1);
 
     ASSERT_EQ(0, mprotect(buffer.data, 4096, PROT_READ));
@@ -113,7 +108,6 @@ TEST(test_mr, pins_pages)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     Device device;
-    ASSERT_TRUE(device.ok());
     long before = proc_status_kb("VmLck");
     Buffer buffer(device, 64 * 4096, -1);
 
@@ -141,7 +135,6 @@ TEST(test_mr, enomem_at_memlock_limit)
         ASSERT_TRUE(become_nobody());
 
         Device device;
-        ASSERT_TRUE(device.ok());
         Buffer fits(device, 512 << 10);
         Buffer large(device, 768 << 10, -1);
 
@@ -173,7 +166,6 @@ class test_mr_iova : public testing::TestWithParam<uint64_t> {};
 TEST_P(test_mr_iova, transfers)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     Pair pair(device);
     Buffer local(device, 8192, -1), remote(device, 8192, -1);
     uint64_t iova = GetParam();

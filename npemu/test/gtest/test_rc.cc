@@ -141,7 +141,6 @@ TEST_P(test_rc_sizes, transfers)
 
     if (!two_processes) {
         Device device;
-        ASSERT_TRUE(device.ok());
         Pair pair(device);
         Buffer target(device, size + 2 * GUARD + 3);
         prepare_target(pair.b, op, size, target, offset);
@@ -153,7 +152,6 @@ TEST_P(test_rc_sizes, transfers)
 
     Child target([=](Pipe &pipe) {
         Device device;
-        ASSERT_TRUE(device.ok());
         Cq cq(device);
         Qp qp(device, cq, cq);
         Buffer buffer(device, size + 2 * GUARD + 3);
@@ -164,7 +162,6 @@ TEST_P(test_rc_sizes, transfers)
         check_target(cq, qp, op, size, buffer, offset);
     });
     Device device;
-    ASSERT_TRUE(device.ok());
     Cq cq(device);
     Qp qp(device, cq, cq);
     connect_over(target.pipe(), qp);
@@ -295,7 +292,6 @@ TEST_F(test_rc, gathers_and_scatters)
 TEST(test_rc_options, send_queue_overflow)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     QpOptions options;
     options.send_wr = 8;
     Pair pair(device, options);
@@ -333,7 +329,6 @@ TEST(test_rc_options, send_queue_overflow)
 TEST(test_rc_options, receive_queue_overflow)
 {
     Device device;
-    ASSERT_TRUE(device.ok());
     QpOptions options;
     options.recv_wr = 8;
     Pair pair(device, QpOptions(), options);

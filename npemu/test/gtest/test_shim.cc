@@ -91,41 +91,6 @@ protected:
         return ibv_create_qp(pd, &attr);
     }
 
-    /* What brings a queue pair to a state, on the way to another one */
-    struct step {
-        ibv_qp_attr attr = {};
-        int         mask = IBV_QP_STATE;
-
-        step(ibv_qp_state state, uint32_t dest_qpn)
-        {
-            attr.qp_state           = state;
-            attr.port_num           = 1;
-            attr.qp_access_flags    = IBV_ACCESS_REMOTE_READ |
-                                      IBV_ACCESS_REMOTE_WRITE;
-            attr.path_mtu           = IBV_MTU_1024;
-            attr.dest_qp_num        = dest_qpn;
-            attr.ah_attr.dlid       = 1;
-            attr.ah_attr.port_num   = 1;
-            attr.max_dest_rd_atomic = 1;
-            attr.timeout            = 14;
-            attr.max_rd_atomic      = 1;
-            attr.rnr_retry          = 7;
-            if (state == IBV_QPS_INIT) {
-                mask |= IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-            } else if (state == IBV_QPS_RTR) {
-                mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-                        IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
-                        IBV_QP_MIN_RNR_TIMER;
-            } else {
-                mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                        IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC;
-            }
-        }
-    };
-
-    static constexpr ibv_qp_state states[] = {IBV_QPS_INIT, IBV_QPS_RTR,
-                                              IBV_QPS_RTS};
-
     ibv_device **list    = nullptr;
     ibv_context *context = nullptr;
     ibv_pd      *pd      = nullptr;
@@ -195,118 +160,27 @@ TEST_F(test_shim_emulated, buffers)
     free_buf(buf);
 }
 
-/* --- beside another copy of the device ------------------------------------ */
-
-/* Calls the verb of the shim, or of the copy of the device in this program */
-#define OF(_is_copy, _verb, ...) \
-    ((_is_copy) ? npemu_##_verb(__VA_ARGS__) : ibv_##_verb(__VA_ARGS__))
-
-/* A program with the shim that has the device built in: a connection between
- * the two of them */
-class test_shim_emulated_twice : public test_shim_emulated {
-protected:
-    static constexpr uint32_t half = 16384;
-
-    struct end {
-        ibv_pd  *pd;
-        ibv_cq  *cq;
-        ibv_mr  *mr;
-        ibv_qp  *qp;
-        uint8_t memory[2 * half];
-    };
-
-    void open_end(int i, ibv_context *ctx)
-    {
-        int access            = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ;
-        end &it               = ends[i];
-        ibv_qp_init_attr init = {};
-
-        it.pd = OF(i, alloc_pd, ctx);
-        it.cq = OF(i, create_cq, ctx, 16, nullptr, nullptr, 0);
-        it.mr = OF(i, reg_mr_iova2, it.pd, it.memory, sizeof(it.memory),
-                   (uintptr_t)it.memory, access);
-        ASSERT_NE(nullptr, it.mr) << strerror(errno);
-        init.qp_type          = IBV_QPT_RC;
-        init.cap.max_send_wr  = 4;
-        init.cap.max_recv_wr  = 4;
-        init.cap.max_send_sge = 1;
-        init.cap.max_recv_sge = 1;
-        init.send_cq          = it.cq;
-        init.recv_cq          = it.cq;
-        it.qp                 = OF(i, create_qp, it.pd, &init);
-        ASSERT_NE(nullptr, it.qp) << strerror(errno);
-    }
-
-    void close_end(int i)
-    {
-        EXPECT_EQ(0, OF(i, destroy_qp, ends[i].qp));
-        EXPECT_EQ(0, OF(i, dereg_mr, ends[i].mr));
-        EXPECT_EQ(0, OF(i, destroy_cq, ends[i].cq));
-        EXPECT_EQ(0, OF(i, dealloc_pd, ends[i].pd));
-    }
-
-    static void complete(const end &it)
-    {
-        ibv_wc wc;
-
-        while (ibv_poll_cq(it.cq, 1, &wc) == 0) {
-        }
-        EXPECT_EQ(IBV_WC_SUCCESS, wc.status);
-    }
-
-    static void transfer(end &from, end &to, uint32_t size)
-    {
-        uint8_t *target  = to.memory + half;
-        ibv_sge recv_sge = {(uintptr_t)target, half, to.mr->lkey};
-        ibv_sge send_sge = {(uintptr_t)from.memory, size, from.mr->lkey};
-        ibv_recv_wr recv = {}, *bad_recv;
-        ibv_send_wr send = {}, *bad_send;
-
-        memset(from.memory, size & 0xff, size);
-        memset(target, 0, half);
-        recv.sg_list    = &recv_sge;
-        recv.num_sge    = 1;
-        send.opcode     = IBV_WR_SEND;
-        send.send_flags = IBV_SEND_SIGNALED;
-        send.sg_list    = &send_sge;
-        send.num_sge    = 1;
-        ASSERT_EQ(0, ibv_post_recv(to.qp, &recv, &bad_recv));
-        ASSERT_EQ(0, ibv_post_send(from.qp, &send, &bad_send));
-        complete(from);
-        complete(to);
-        EXPECT_EQ(0, memcmp(from.memory, target, size));
-    }
-
-    end ends[2];
-};
-
-/* The two are members of one fabric */
-TEST_F(test_shim_emulated_twice, send_to_each_other)
+/* A program with the shim that has the device built in as well: the two are
+ * members of one fabric. */
+TEST_F(test_shim_emulated, copy_of_the_device_is_a_peer)
 {
-    ibv_device **own        = npemu_get_device_list(nullptr);
-    ibv_context *contexts[] = {context, npemu_open_device(own[0])};
-    ASSERT_NE(nullptr, contexts[1]) << strerror(errno);
+    ibv_device **own    = npemu_get_device_list(nullptr);
+    ibv_context *second = npemu_open_device(own[0]);
+    ASSERT_NE(nullptr, second) << strerror(errno);
+    ibv_cq *cq = ibv_create_cq(context, 16, nullptr, nullptr, 0);
+    ibv_qp *qp = create_qp(cq);
+    ASSERT_NE(nullptr, qp);
+    uint32_t qpn = qp->qp_num;
+    ibv_gid gids[2];
 
-    for (int i = 0; i < 2; ++i) {
-        ASSERT_NO_FATAL_FAILURE(open_end(i, contexts[i]));
-    }
-    for (auto state : states) {
-        for (int i = 0; i < 2; ++i) {
-            step to(state, ends[1 - i].qp->qp_num);
-            ASSERT_EQ(0, OF(i, modify_qp, ends[i].qp, &to.attr, to.mask));
-        }
-    }
-
-    for (uint32_t size : {100u, 16000u}) {
-        for (int from = 0; from < 2; ++from) {
-            ASSERT_NO_FATAL_FAILURE(transfer(ends[from], ends[1 - from], size));
-        }
-    }
-
-    for (int i = 0; i < 2; ++i) {
-        close_end(i);
-    }
-    EXPECT_EQ(0, npemu_close_device(contexts[1]));
+    EXPECT_EQ(0, ibv_query_gid(context, 1, 0, &gids[0]));
+    EXPECT_EQ(0, npemu_query_gid(second, 1, 0, &gids[1]));
+    EXPECT_EQ(0, memcmp(&gids[0], &gids[1], sizeof(gids[0])));
+    EXPECT_EQ(1, npemu_has_qp(second, qpn));
+    EXPECT_EQ(0, ibv_destroy_qp(qp));
+    EXPECT_EQ(0, npemu_has_qp(second, qpn));
+    EXPECT_EQ(0, ibv_destroy_cq(cq));
+    EXPECT_EQ(0, npemu_close_device(second));
     npemu_free_device_list(own);
 }
 
@@ -357,6 +231,25 @@ TEST_F(test_shim_foreign, devices_are_listed_before_ours)
 
     EXPECT_EQ(0, ibv_fork_init());
     EXPECT_STREQ("ibv_fork_init", *stub_called());
+}
+
+/* The real library takes all devices of a list for its own. */
+TEST_F(test_shim_foreign, import_does_not_see_ours)
+{
+    int *found = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
+                             "shim_stub_found");
+    int *lists = (int*)dlsym(dlopen("libibverbs.so.1", RTLD_LAZY),
+                             "shim_stub_lists");
+    int count  = 0;
+
+    EXPECT_EQ(nullptr, ibv_import_device(-1));
+    EXPECT_STREQ("ibv_import_device", *stub_called());
+    EXPECT_EQ(1, *found);
+    EXPECT_EQ(0, *lists) << "the real list is given back";
+
+    ibv_device **list = ibv_get_device_list(&count);
+    EXPECT_EQ(2, count);
+    ibv_free_device_list(list);
 }
 
 /* Every object begins with its context, a context with its device. */
