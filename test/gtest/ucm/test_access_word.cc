@@ -8,13 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <cerrno>
 #include <cstring>
 #include <thread>
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -186,35 +184,4 @@ TEST_F(test_access_word, neighbouring_bytes_are_not_written)
     cpu.join();
     EXPECT_EQ(0, lost);
     EXPECT_EQ((uint16_t)(count - 1), halves[0]);
-}
-
-/* A thread that waits for a word to change sleeps until it does */
-TEST_F(test_access_word, waiting_thread_is_not_woken)
-{
-    uint32_t *word = (uint32_t*)map();
-    std::atomic<bool> is_ready(false);
-    std::atomic<int> times(0);
-
-    std::thread waiter([&]() {
-        is_ready = true;
-        while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == 0) {
-            times += syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, 0, NULL, NULL,
-                             0) == 0;
-        }
-    });
-
-    while (!is_ready) {
-        std::this_thread::yield();
-    }
-    for (int i = 0; i < 2000; ++i) {
-        ASSERT_EQ(UCS_OK, store(word, (uint32_t)0));
-        if (i % 100 == 0) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        }
-    }
-    EXPECT_EQ(0, times);
-    ASSERT_EQ(UCS_OK, store(word, (uint32_t)1));
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-    waiter.join();
-    munmap(word, page);
 }

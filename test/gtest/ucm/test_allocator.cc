@@ -12,18 +12,13 @@
 
 #include <ucm/api/ucm.h>
 
-#include <gtest/gtest-spi.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <random>
-#include <string>
 
 #include <malloc.h>
 #include <sys/shm.h>
-#include <sys/stat.h>
 
 class test_allocator : public test_monitor {
 protected:
@@ -217,18 +212,6 @@ TEST_F(test_allocator, dropping_needs_no_lock)
     }
 }
 
-/* The control: what does allocate is found */
-TEST_F(test_allocator, allocating_needs_the_lock)
-{
-    EXPECT_NONFATAL_FAILURE(
-            expect_without_lock([]() {
-                /* The compiler must not leave it out */
-                void *volatile ptr = malloc(100);
-                free(ptr);
-            }),
-            "the thread allocates");
-}
-
 /* Threads are anywhere in the monitor when they come to malloc(), and wait
  * there. Each hook returns all the same. */
 TEST_F(test_allocator, hooks_do_not_wait_for_malloc)
@@ -279,27 +262,4 @@ TEST_F(test_allocator, hooks_do_not_wait_for_malloc)
     EXPECT_GT(stats().drains, 0u);
     shmctl(shmid, IPC_RMID, nullptr);
     nprdma_access_cleanup();
-}
-
-/* The control: a hook that allocates ends the process, under the lock or not */
-TEST_F(test_allocator, allocating_in_a_hook_is_found)
-{
-    auto handler = [](ucm_event_type_t, ucm_event_t*, void*) {
-        void *volatile ptr = malloc(100);
-        free(ptr);
-    };
-    start();
-    watch_hooks();
-    EXPECT_DEATH({
-        ucm_set_event_handler(UCM_EVENT_MADVISE | UCM_EVENT_FLAG_NO_INSTALL, 5,
-                              handler, nullptr);
-        char *ptr = block();
-        madvise(ptr, MiB, MADV_DONTNEED);
-    }, "a memory hook allocates");
-    EXPECT_DEATH({
-        ucm_set_event_handler(UCM_EVENT_MMAP | UCM_EVENT_FLAG_NO_INSTALL, 5,
-                              handler, nullptr);
-        void *volatile ptr = malloc(MiB);
-        free(ptr);
-    }, "a memory hook allocates");
 }

@@ -12,10 +12,8 @@
 
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
 #include <functional>
-#include <thread>
 
 #include <csetjmp>
 #include <csignal>
@@ -273,23 +271,6 @@ TEST_F(test_fault, handler_before)
     });
 }
 
-/* One call of the handler, then the default action */
-TEST_F(test_fault, resethand)
-{
-    expect_death(SIGSEGV, []() {
-        handle(SIGSEGV, on_fault_mend, SA_RESETHAND);
-        init();
-        expect_errors();
-        fault();
-        EXPECT_EQ(1, seen.calls[0]);
-        close_hole();
-        expect_errors();
-        if (!HasFailure()) {
-            fault();
-        }
-    });
-}
-
 TEST_F(test_fault, alternate_stack)
 {
     for (bool is_wanted : {false, true}) {
@@ -439,31 +420,6 @@ TEST_F(test_fault, thread_that_blocks_signals)
         sigemptyset(&all);
         pthread_sigmask(SIG_SETMASK, &all, nullptr);
         EXPECT_TRUE(nprdma_fault_may_touch());
-    });
-}
-
-TEST_F(test_fault, many_threads)
-{
-    expect_ok([]() {
-        std::thread threads[8];
-
-        handle(SIGSEGV, on_fault_mend);
-        init();
-        for (auto &thread : threads) {
-            thread = std::thread([]() {
-                for (int i = 0; i < 500; ++i) {
-                    expect_errors();
-                }
-            });
-        }
-        /* Meanwhile the application replaces its handler */
-        for (int i = 0; i < 2000; ++i) {
-            handle(SIGBUS, (i % 2) ? on_fault_mend : on_fault_jump);
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
-        EXPECT_EQ(0, seen.calls[0]);
     });
 }
 

@@ -279,46 +279,6 @@ TEST_F(test_monitor_populate, resident_pages_only)
     munmap(ptr, size);
 }
 
-TEST_F(test_monitor_populate, snapshot)
-{
-    nprdma_range_t range;
-    uint32_t copy[16];
-    char *ptr = map();
-    uintptr_t address = (uintptr_t)ptr + 100;
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    const nprdma_region_t *region = range.region;
-
-    EXPECT_EQ(1u, nprdma_region_num_pages(address, 1));
-    EXPECT_EQ(1u, nprdma_region_num_pages(address, page - 100));
-    EXPECT_EQ(2u, nprdma_region_num_pages(address, page - 99));
-    EXPECT_FALSE(nprdma_region_snapshot(region, address, 3 * page,
-                                        NPRDMA_PAGE_R, copy));
-    ASSERT_EQ(UCS_OK, populate(&range, ptr, 4 * page));
-    ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page, NPRDMA_PAGE_R,
-                                       copy));
-    EXPECT_FALSE(nprdma_region_snapshot(region, address, 3 * page,
-                                        NPRDMA_PAGE_W, copy + 4));
-    EXPECT_FALSE(nprdma_region_snapshot(region, address, 4 * page,
-                                        NPRDMA_PAGE_R, copy + 4));
-    EXPECT_TRUE(nprdma_region_unchanged(region, address, 3 * page, copy));
-
-    /* A page that was taken and populated again differs in its count, on any
-     * page */
-    for (size_t i = 0; i < 4; ++i) {
-        ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page,
-                                           NPRDMA_PAGE_R, copy));
-        madvise(ptr + i * page, page, MADV_DONTNEED);
-        ASSERT_EQ(UCS_OK, populate(&range, ptr, 4 * page));
-        EXPECT_FALSE(nprdma_region_unchanged(region, address, 3 * page, copy));
-    }
-    madvise(ptr + 4 * page, page, MADV_DONTNEED);
-    ASSERT_TRUE(nprdma_region_snapshot(region, address, 3 * page, NPRDMA_PAGE_R,
-                                       copy));
-    EXPECT_TRUE(nprdma_region_unchanged(region, address, 3 * page, copy));
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
 TEST_F(test_monitor_populate, stays_until_it_is_revoked)
 {
     nprdma_range_t range;

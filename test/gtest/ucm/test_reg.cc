@@ -144,26 +144,6 @@ TEST_F(test_reg, wrong_keys)
     }
 }
 
-TEST_F(test_reg, many)
-{
-    static const unsigned count = 100000;
-    std::vector<nprdma_reg_t*> regs;
-
-    for (unsigned i = 0; i < count; ++i) {
-        regs.push_back(add(i * UINT64_C(100), 100));
-    }
-    EXPECT_EQ(count, nprdma_reg_table_count(m_table));
-
-    for (unsigned i = 0; i < count; ++i) {
-        EXPECT_EQ(UCS_OK, get(nprdma_reg_key(regs[i]), i * UINT64_C(100), 100));
-    }
-
-    for (auto *reg : regs) {
-        nprdma_reg_remove(m_table, reg);
-    }
-    EXPECT_EQ(0u, nprdma_reg_table_count(m_table));
-}
-
 TEST_F(test_reg, remove_waits_for_users)
 {
     nprdma_reg_t *reg = add(1000, 100);

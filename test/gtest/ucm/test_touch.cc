@@ -148,42 +148,6 @@ TEST_F(test_touch, impossible_addresses)
     }
 }
 
-TEST_F(test_touch, words)
-{
-    uint64_t memory[3] = {1, 0x1122334455667788, 3};
-    uint64_t word      = 0;
-
-    EXPECT_EQ(0, nprdma_touch_load8(&memory[1], &word));
-    EXPECT_EQ(0x1122334455667788u, word);
-    EXPECT_EQ(0, nprdma_touch_load4(&memory[1], &word));
-    EXPECT_EQ(0x55667788u, word);
-    EXPECT_EQ(0, nprdma_touch_load2(&memory[1], &word));
-    EXPECT_EQ(0x7788u, word);
-    EXPECT_EQ(0, nprdma_touch_load1(&memory[1], &word));
-    EXPECT_EQ(0x88u, word);
-    EXPECT_EQ(0, nprdma_touch_store1(&memory[1], UINT64_MAX));
-    EXPECT_EQ(0x11223344556677ffu, memory[1]);
-    EXPECT_EQ(0, nprdma_touch_store2(&memory[1], 0xaaaa1234));
-    EXPECT_EQ(0x1122334455661234u, memory[1]);
-    EXPECT_EQ(0, nprdma_touch_store4(&memory[1], 0x9999999987654321));
-    EXPECT_EQ(0x1122334487654321u, memory[1]);
-
-    word = 5;
-    EXPECT_EQ(1, nprdma_touch_cswap4(&memory[1], &word, 7));
-    EXPECT_EQ(0x87654321u, word);
-    EXPECT_EQ(0, nprdma_touch_cswap4(&memory[1], &word, 7));
-    EXPECT_EQ(0x87654321u, word);
-    EXPECT_EQ(0x1122334400000007u, memory[1]);
-    EXPECT_EQ(1, nprdma_touch_cswap8(&memory[1], &word, 7));
-    EXPECT_EQ(0x1122334400000007u, word);
-    EXPECT_EQ(0, nprdma_touch_cswap8(&memory[1], &word, 8));
-    EXPECT_EQ(8u, memory[1]);
-    EXPECT_EQ(0, nprdma_touch_store8(&memory[1], 9));
-    EXPECT_EQ(9u, memory[1]);
-    EXPECT_EQ(1u, memory[0]);
-    EXPECT_EQ(3u, memory[2]);
-}
-
 TEST_F(test_touch, lines)
 {
     std::vector<char> memory(64 * 20 + 3, 0);
