@@ -76,101 +76,55 @@ typedef struct uct_nprdma_pager_stats {
 } uct_nprdma_pager_stats_t;
 
 
-/**
- * Create a pager. Threads start when jobs wait, and sleep while none do.
- *
- * @param [in]  max_threads  Maximum number of threads, not zero.
- * @param [in]  name         Of the memory domain, for messages; valid until the
- *                           pager is destroyed.
- * @param [in]  ops          Valid as long.
- * @param [in]  arg          Argument of @a ops.
- * @param [out] pager_p      The pager, to be destroyed with
- *                           uct_nprdma_pager_destroy().
- *
- * @return UCS_OK; UCS_ERR_NO_MEMORY, or UCS_ERR_IO_ERROR if the files of /proc
- *         that show which pages are present cannot be opened. Both with a
- *         logged reason.
- */
+/* Create a pager. Threads start when jobs wait, and sleep while none do. The
+ * name is for messages; it and `ops` are valid until the pager is destroyed. An
+ * error means no memory, or that the files of /proc cannot be opened that show
+ * which pages are present; with a logged reason. */
 ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
                                      const uct_nprdma_pager_ops_t *ops,
                                      void *arg, uct_nprdma_pager_t **pager_p);
 
 
-/**
- * Drop all jobs and stop the threads. Waits for the pages that they are
- * bringing in, but for at most a second: a thread that still waits then ends
- * when its page comes, and one line in the log says so. The background work is
- * waited for without a limit. No function of the caller is called afterwards,
- * and no job is accessed.
- *
- * @param [in] pager  Pager; not valid afterwards.
- */
+/* Drop all jobs and stop the threads. Waits for the pages that they are bringing
+ * in, but for at most a second: a thread that still waits then ends when its
+ * page comes, and one line in the log says so. The background work is waited for
+ * without a limit. No function of the caller is called afterwards, and no job is
+ * accessed. */
 void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager);
 
 
-/**
- * Submit a job. Never waits for a page. A thread begins with it after
- * uct_nprdma_pager_kick() at the latest.
- *
- * @param [in] pager  Pager.
- * @param [in] job    Job, until uct_nprdma_pager_take_done() returns it or
- *                    uct_nprdma_pager_cancel() removes it.
- *
- * @return Nonzero if it was submitted; zero if there is no thread and none can
- *         be started, which is logged once.
- */
+/* Submit a job, which stays until uct_nprdma_pager_take_done() returns it or
+ * uct_nprdma_pager_cancel() removes it. Never waits for a page. A thread begins
+ * with it after uct_nprdma_pager_kick() at the latest. Zero: there is no thread
+ * and none can be started, which is logged once. */
 int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job);
 
 
-/**
- * Let a thread begin with the jobs that were submitted. Waits for no page: it
+/* Let a thread begin with the jobs that were submitted. Waits for no page: it
  * starts the read of a single one, and wakes a thread. Starts a thread if all
- * are busy and the maximum is not reached.
- *
- * @param [in] pager  Pager.
- */
+ * are busy and the maximum is not reached. */
 void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
 
 
-/**
- * Let a thread do the background work. Starts a thread if all are busy and the
- * maximum is not reached. If none can be started, which is logged once, the
- * work waits for the next call. Never waits; safe in any thread.
- *
- * @param [in] pager  Pager.
- */
+/* Let a thread do the background work. Starts a thread if all are busy and the
+ * maximum is not reached. If none can be started, which is logged once, the work
+ * waits for the next call. Never waits; safe in any thread. */
 void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager);
 
 
-/**
- * Remove a job that no thread has begun.
- *
- * @param [in] pager  Pager.
- * @param [in] job    Submitted job.
- *
- * @return Nonzero if it was removed. Zero: uct_nprdma_pager_take_done() will
- *         return it.
- */
+/* Remove a job that no thread has begun. Zero: it is begun, and
+ * uct_nprdma_pager_take_done() will return it. */
 int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job);
 
 
-/**
- * @param [in] pager  Pager.
- *
- * @return The jobs that have ended since the last call, in that order, as a
- *         list by their field `next`; NULL if there are none.
- */
+/* The jobs that have ended since the last call, in that order, as a list by their
+ * field `next`; or NULL */
 uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager);
 
 
-/**
- * Copy the counters.
- *
- * @param [in]  pager  Pager.
- * @param [out] stats  Filled.
- */
+/* Copy the counters */
 void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_stats_t *stats);
 

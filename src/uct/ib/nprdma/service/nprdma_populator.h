@@ -35,67 +35,38 @@ typedef struct uct_nprdma_populator_stats {
 } uct_nprdma_populator_stats_t;
 
 
-/**
- * Create a populator.
- *
- * @param [in]  md           MD of the registrations.
- * @param [in]  pager        Woken when jobs wait; its background work is
- *                           uct_nprdma_populator_run().
- * @param [out] populator_p  The populator, to be destroyed with
- *                           uct_nprdma_populator_destroy().
- *
- * @return UCS_OK, or UCS_ERR_NO_MEMORY with a logged reason.
- */
+/* Create a populator for registrations of an MD. It wakes the pager when jobs
+ * wait; the pager's background work is uct_nprdma_populator_run(). */
 ucs_status_t uct_nprdma_populator_create(uct_nprdma_mem_md_t *md,
                                          uct_nprdma_pager_t *pager,
                                          uct_nprdma_populator_t **populator_p);
 
 
-/** Drop all jobs; one that is being executed ends after its step. */
+/* Drop all jobs; one that is being executed ends after its step */
 void uct_nprdma_populator_stop(uct_nprdma_populator_t *populator);
 
 
-/** Free a populator. Its pager does not exist any more. */
+/* Its pager does not exist any more */
 void uct_nprdma_populator_destroy(uct_nprdma_populator_t *populator);
 
 
-/**
- * Execute a part of the first job; by one thread at a time.
- *
- * @param [in] populator  Populator.
- *
- * @return Nonzero if jobs are left.
- */
+/* Execute a part of the first job; by one thread at a time. Nonzero: jobs are
+ * left. */
 int uct_nprdma_populator_run(uct_nprdma_populator_t *populator);
 
 
-/**
- * Add a job. It is dropped if too many jobs wait, or if a waiting job includes
- * it. Never waits; safe in any thread.
- *
- * @param [in] populator  Populator.
- * @param [in] job        Copied. Its registration may end at any time.
- */
+/* Copy a job. It is dropped if too many jobs wait, or if a waiting job includes
+ * it. Its registration may end at any time. Never waits; safe in any thread. */
 void uct_nprdma_populator_add(uct_nprdma_populator_t *populator,
                               const uct_nprdma_populate_job_t *job);
 
 
-/**
- * Drop the jobs of an owner; one that is being executed ends after its step.
- *
- * @param [in] populator  Populator.
- * @param [in] owner      Owner, as in the jobs.
- */
+/* Drop the jobs of an owner; one that is being executed ends after its step */
 void uct_nprdma_populator_cancel(uct_nprdma_populator_t *populator,
                                  const void *owner);
 
 
-/**
- * Copy the counters.
- *
- * @param [in]  populator  Populator.
- * @param [out] stats      Filled.
- */
+/* Copy the counters */
 void uct_nprdma_populator_query(uct_nprdma_populator_t *populator,
                                 uct_nprdma_populator_stats_t *stats);
 
