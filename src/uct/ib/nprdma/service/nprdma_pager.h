@@ -85,11 +85,11 @@ ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
                                      void *arg, uct_nprdma_pager_t **pager_p);
 
 
-/* Drop all jobs and stop the threads. Waits for the pages that they are bringing
- * in, but for at most a second: a thread that still waits then ends when its
- * page comes, and one line in the log says so. The background work is waited for
- * without a limit. No function of the caller is called afterwards, and no job is
- * accessed. */
+/* Drop all jobs and stop the threads. Waits for the pages that they are
+ * bringing in, but for at most a second: a thread that still waits then ends
+ * when its page comes, and one line in the log says so. The background work
+ * is waited for without a limit. No function of the caller is called
+ * afterwards, and no job is accessed. */
 void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager);
 
 
@@ -107,9 +107,9 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
 void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
 
 
-/* Let a thread do the background work. Starts a thread if all are busy and the
- * maximum is not reached. If none can be started, which is logged once, the work
- * waits for the next call. Never waits; safe in any thread. */
+/* Let a thread do the background work. Starts a thread if all are busy and
+ * the maximum is not reached. If none can be started, which is logged once,
+ * the work waits for the next call. Never waits; safe in any thread. */
 void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager);
 
 
@@ -119,8 +119,8 @@ int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job);
 
 
-/* The jobs that have ended since the last call, in that order, as a list by their
- * field `next`; or NULL */
+/* The jobs that have ended since the last call, in that order, as a list by
+ * their field `next`; or NULL */
 uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager);
 
 
