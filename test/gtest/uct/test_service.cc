@@ -173,6 +173,29 @@ TEST_F(test_service, target_progress_not_enabled)
     m_entity->disconnect(m_ep);
 }
 
+/* UCP 1.13 asserts it of an interface that it has just opened */
+TEST_F(test_service, progress_that_is_not_enabled_counts_nothing)
+{
+    entity target;
+    buffer memory(target.md(), target_size);
+    unsigned count = 0;
+
+    uct_iface_progress_disable(target.iface(),
+                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    m_ep   = m_entity->connect(target.address());
+    m_rkey = m_entity->unpack(memory.packed_key());
+    m_base = memory.address();
+    for (uint64_t i = 1; i < 2000; ++i) {
+        put(i);
+        m_entity->wait([&]() {
+            count += uct_iface_progress(target.iface());
+            return *memory.ptr<volatile uint64_t>() == i;
+        });
+    }
+    EXPECT_EQ(0u, count);
+    m_entity->disconnect(m_ep);
+}
+
 TEST_F(test_service, active_messages_are_stuck)
 {
     char payload[100] = {};

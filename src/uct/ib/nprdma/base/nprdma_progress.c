@@ -385,10 +385,9 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
     return count;
 }
 
-unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
+static unsigned uct_nprdma_iface_poll(uct_nprdma_iface_t *iface)
 {
-    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
-    unsigned count            = 0;
+    unsigned count = 0;
     int num_rx;
 
     if (uct_nprdma_fork_is_child()) {
@@ -447,6 +446,17 @@ unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
     return count;
 }
 
+/* UCP polls an interface that it has just opened, and asserts that this finds
+ * nothing (ucp_worker_iface_check_events(), forced). But peers may connect, and
+ * use memory that other workers have exported, at any time. */
+unsigned uct_nprdma_iface_progress(uct_iface_h tl_iface)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+    unsigned count            = uct_nprdma_iface_poll(iface);
+
+    return (iface->net.super.progress_flags != 0) ? count : 0;
+}
+
 static unsigned uct_nprdma_iface_serve_progress(void *arg)
 {
     uct_nprdma_iface_t *iface = arg;
@@ -459,7 +469,7 @@ static unsigned uct_nprdma_iface_serve_progress(void *arg)
     /* UCP starts the progress of an interface in UCX's thread, when the first
      * message arrives */
     if (iface->net.cm.is_polled) {
-        return uct_nprdma_iface_progress(&iface->net.super.super);
+        return uct_nprdma_iface_poll(iface);
     }
 
     return uct_nprdma_service_progress(uct_nprdma_iface_md(iface)->service);
