@@ -42,7 +42,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 8
+#define NPEMU_SHM_VERSION 9
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
