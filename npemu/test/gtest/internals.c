@@ -111,20 +111,6 @@ unsigned npt_peer_port_flows(struct ibv_qp *qp)
                                                self->peer->slot_index));
 }
 
-void npt_port_lock(struct ibv_context *context)
-{
-    npemu_proc_t *proc = npemu_context_proc(context);
-
-    npemu_rlock_take(proc, &npt_port(proc, proc->slot_index)->lock, 1);
-}
-
-void npt_port_unlock(struct ibv_context *context)
-{
-    npemu_proc_t *proc = npemu_context_proc(context);
-
-    npemu_rlock_release(&npt_port(proc, proc->slot_index)->lock);
-}
-
 void npt_port_account(struct ibv_context *context, uint64_t length,
                       uint64_t wire_ns, uint64_t cpu_ns)
 {

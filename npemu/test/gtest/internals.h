@@ -54,10 +54,6 @@ int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
 unsigned npt_port_flows(struct ibv_context *context);
 unsigned npt_peer_port_flows(struct ibv_qp *qp);
 
-/** Take the lock of the port of a process, as every sender does. */
-void npt_port_lock(struct ibv_context *context);
-void npt_port_unlock(struct ibv_context *context);
-
 /** npemu_port_account() of a request. */
 void npt_port_account(struct ibv_context *context, uint64_t length,
                       uint64_t wire_ns, uint64_t cpu_ns);

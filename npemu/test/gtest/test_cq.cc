@@ -9,7 +9,6 @@
 #include <thread>
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -158,18 +157,6 @@ TEST_F(test_cq_channel, solicited_only_with_unsolicited_completions_pending)
     message();
     EXPECT_FALSE(channel.readable());
     recv_cq.expect(7);
-}
-
-/* Completions of a QP that was reset are not polled. */
-TEST_F(test_cq_channel, completions_of_a_queue_pair_that_was_reset_do_not_fire)
-{
-    message(IBV_SEND_SOLICITED);
-    ASSERT_EQ(0, b.to_state(IBV_QPS_RESET));
-    for (int solicited_only : {1, 0}) {
-        ASSERT_EQ(0, ibv_req_notify_cq(recv_cq, solicited_only));
-        EXPECT_FALSE(channel.readable());
-    }
-    recv_cq.expect_empty();
 }
 
 /* An event that was not delivered is discarded with its CQ. */

@@ -17,7 +17,6 @@ extern "C" {
 #include <thread>
 
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 using namespace npt;

@@ -11,7 +11,6 @@ extern "C" {
 #include <chrono>
 #include <thread>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

@@ -421,31 +421,3 @@ TEST(test_link_process, death_of_the_target_ends_the_wait)
                                31 - wc.wr_id));
     EXPECT_EQ(0u, side.flows());
 }
-
-/* Stopped with its lock: requests wait for it, and posting does not. */
-TEST(test_link_process, a_lock_of_a_stopped_process_is_waited_for)
-{
-    Child child([](Pipe &pipe) {
-        LinkSide side("1000GB/s,port=1");
-
-        connect_over(pipe, side.qp);
-        npt_port_lock(side.device.context);
-        EXPECT_TRUE(pipe.signal());
-        raise(SIGSTOP);
-        npt_port_unlock(side.device.context);
-        EXPECT_TRUE(pipe.await());
-    });
-    LinkSide side("1000GB/s,port=1");
-
-    connect_over(child.pipe(), side.qp);
-    Pair pair(side.device);
-    ASSERT_TRUE(child.pipe().await());
-    expect_stopped(child.pid());
-    Wr wr(1, IBV_WR_RDMA_WRITE, {side.buffer.sge(0, 8)});
-    ASSERT_EQ(0, pair.a.post(wr.rdma(side.buffer, 64)));
-    pair.cq_a.expect_empty();
-    ASSERT_EQ(0, kill(child.pid(), SIGCONT));
-    EXPECT_TRUE(pair.cq_a.expect(1));
-    child.pipe().signal();
-    child.join();
-}

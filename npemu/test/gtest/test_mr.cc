@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <set>
-#include <thread>
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -26,28 +25,6 @@ TEST(test_mr, keys_are_not_soon_reused)
         EXPECT_TRUE(keys.insert(mr->rkey).second) << "round " << i;
         ASSERT_EQ(0, npemu_dereg_mr(mr));
     }
-}
-
-TEST(test_mr, refuses_access_it_cannot_give)
-{
-    Device device;
-    Buffer buffer(device, 4096, -1);
-
-    for (unsigned access : {(unsigned)IBV_ACCESS_ON_DEMAND, 1u << 19}) {
-        errno = 0;
-        EXPECT_EQ(nullptr, npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
-                                              (uintptr_t)buffer.data,
-                                              access | ACCESS_ALL))
-                << access;
-        EXPECT_TRUE((errno == EINVAL) || (errno == EOPNOTSUPP)) << errno;
-    }
-
-    /* Optional flags are hints that any device may ignore. */
-    ibv_mr *mr = npemu_reg_mr_iova2(device.pd, buffer.data, 4096,
-                                    (uintptr_t)buffer.data,
-                                    ACCESS_ALL | IBV_ACCESS_RELAXED_ORDERING);
-    ASSERT_NE(nullptr, mr);
-    EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
 TEST(test_mr, refuses_what_is_not_there)

@@ -6,8 +6,6 @@
 
 #include <cerrno>
 
-#include <sys/mman.h>
-
 using namespace npt;
 
 class test_rc : public testing::Test {

@@ -4,8 +4,6 @@
 
 #include "npemu_test.h"
 
-#include <cerrno>
-
 using namespace npt;
 
 /* Two connected senders into one SRQ. */

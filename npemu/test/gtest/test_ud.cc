@@ -4,8 +4,6 @@
 
 #include "npemu_test.h"
 
-#include <cerrno>
-
 using namespace npt;
 
 constexpr size_t GRH = 40;
