@@ -1,42 +1,19 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "internals.h"
 #include "serve.h"
 #include "uct_test.h"
-#include "waits.h"
-
-#include <ucs/debug/log_def.h>
 
 #include <algorithm>
 
 /*
  * The line about an operation that waits. With a stopped peer it has the right
- * reason, and longest_us does not rise while all goes well.
+ * reason.
  */
 
 namespace {
 
 constexpr size_t length = 300000;
-
-struct line {
-    ucs_log_level_t level;
-    std::string     text;
-};
-
-std::vector<line> lines;
-
-ucs_log_func_rc_t
-collect(const char *, unsigned, const char *, ucs_log_level_t level,
-        const ucs_log_component_config_t *, const char *format, va_list args)
-{
-    char text[1024];
-
-    vsnprintf(text, sizeof(text), format, args);
-    if (strstr(text, "an operation has waited ") == nullptr) {
-        return UCS_LOG_FUNC_RC_CONTINUE;
-    }
-    lines.push_back({level, text});
-    return UCS_LOG_FUNC_RC_STOP;
-}
 
 /* Arguments: zero copy, and whether the memory has been touched */
 PEER_FUNCTION(slow_target)
@@ -79,12 +56,8 @@ protected:
      * touched by this. */
     void connect_bulk()
     {
-        uct_iov_t iov = {m_local->ptr(), 16384, m_local->memh(), 0, 1};
-        completion comp;
-
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(m_ep, &iov, 1, m_base, m_rkey, &comp));
-        m_entity->wait([&]() { return comp.done; });
+        EXPECT_EQ(UCS_OK, m_entity->put(m_ep, m_local->ptr(), 16384, m_base,
+                                        m_rkey));
     }
 
     ucs_status_t put_short()
@@ -102,26 +75,28 @@ protected:
     ucs_status_t flush() { return uct_ep_flush(m_ep, 0, &m_comp); }
 
     /* As if each wait had begun a minute ago: three lines in a row say this
-     * reason, but for those of another kind of wait. Earlier operations may
-     * have been slow, but are over. */
-    void expect(ucs_log_level_t level, const std::string &reason,
-                const std::string &other = "nothing else")
+     * reason. Earlier operations may have been slow, but are over. */
+    void expect(ucs_log_level_t level, const std::string &reason)
     {
         unsigned in_a_row = 0;
 
         m_entity->wait([&]() {
-            for (const line &next : lines) {
+            for (const auto &next : m_log->all()) {
+                if (next.text.find("an operation has waited ") ==
+                    std::string::npos) {
+                    continue;
+                }
                 if (next.text.find(", now for " + reason) !=
                     std::string::npos) {
                     EXPECT_EQ(level, next.level);
                     EXPECT_NE(std::string::npos,
                               next.text.find("has waited 6"));
                     ++in_a_row;
-                } else if (next.text.find(other) == std::string::npos) {
+                } else {
                     in_a_row = 0;
                 }
             }
-            lines.clear();
+            m_log->clear();
             waits_since(m_ep, 60);
             return in_a_row >= 3;
         });
@@ -137,65 +112,65 @@ protected:
 
     void SetUp() override
     {
-        find_component(); /* Pushes a handler of its own when it is loaded */
-        m_level = ucs_global_opts.log_component.log_level;
-        ucs_global_opts.log_component.log_level = UCS_LOG_LEVEL_DIAG;
-        ucs_log_push_handler(collect);
+        m_log.reset(new complaints(UCS_LOG_LEVEL_DIAG));
     }
 
     void TearDown() override
     {
-        ucs_log_pop_handler();
-        ucs_global_opts.log_component.log_level = m_level;
-        lines.clear();
+        m_log.reset();
         m_local.reset();
         m_entity.reset();
         m_peer.reset();
     }
 
-    ucs_log_level_t         m_level;
-    std::unique_ptr<peer>   m_peer;
-    std::unique_ptr<entity> m_entity;
-    std::unique_ptr<buffer> m_local;
-    std::vector<char>       m_address;
-    completion              m_comp;
-    uct_ep_h                m_ep   = nullptr;
-    uct_rkey_t              m_rkey = 0;
-    uint64_t                m_base = 0;
+    std::unique_ptr<complaints> m_log;
+    std::unique_ptr<peer>       m_peer;
+    std::unique_ptr<entity>     m_entity;
+    std::unique_ptr<buffer>     m_local;
+    std::vector<char>           m_address;
+    completion                  m_comp;
+    uct_ep_h                    m_ep   = nullptr;
+    uct_rkey_t                  m_rkey = 0;
+    uint64_t                    m_base = 0;
 };
 
-TEST_F(test_longest, reply)
-{
-    start(true, true);
-    connect();
-    m_peer->stop();
-    ASSERT_EQ(UCS_OK, put_short());
-    ASSERT_EQ(UCS_INPROGRESS, flush());
-    expect(UCS_LOG_LEVEL_WARN, "a reply of the peer's service");
-    go_on();
-}
+/* What an operation waits for while its peer is stopped */
+struct longest_case {
+    const char *name;
+    bool       zcopy, touched, is_put;
+    const char *reason;
+};
 
-TEST_F(test_longest, populate)
+class test_longest_reason : public test_longest,
+                            public ::testing::WithParamInterface<longest_case> {
+};
+
+TEST_P(test_longest_reason, is_said)
 {
-    start(true, false);
+    start(GetParam().zcopy, GetParam().touched);
     connect();
     connect_bulk();
     m_peer->stop();
-    ASSERT_EQ(UCS_INPROGRESS, get_zcopy());
-    expect(UCS_LOG_LEVEL_WARN, "the peer's service to populate pages");
+    if (GetParam().is_put) {
+        ASSERT_EQ(UCS_OK, put_short());
+        ASSERT_EQ(UCS_INPROGRESS, flush());
+    } else {
+        ASSERT_EQ(UCS_INPROGRESS, get_zcopy());
+    }
+    expect(UCS_LOG_LEVEL_WARN, GetParam().reason);
     go_on();
-    EXPECT_GT(m_entity->counter("assist_populate"), 0u);
 }
 
-TEST_F(test_longest, copy)
-{
-    start(false, true);
-    connect();
-    m_peer->stop();
-    ASSERT_EQ(UCS_INPROGRESS, get_zcopy());
-    expect(UCS_LOG_LEVEL_WARN, "the peer's service to copy data");
-    go_on();
-}
+INSTANTIATE_TEST_SUITE_P(
+        all, test_longest_reason,
+        ::testing::Values(
+                longest_case{"reply", true, true, true,
+                             "a reply of the peer's service"},
+                longest_case{"populate", true, false, false,
+                             "the peer's service to populate pages"},
+                longest_case{"copy", false, true, false,
+                             "the peer's service to copy data"}),
+        [](const auto &info) { return std::string(info.param.name); });
 
 TEST_F(test_longest, connection)
 {

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "spares.h"
+#include "internals.h"
 #include "uct_test.h"
 
 #include <cstring>
@@ -8,8 +8,7 @@
 /*
  * An endpoint whose stores repeatedly stand alone posts the receive for the
  * next reply in advance: a spare. The next request uses the spare. If its reply
- * would not fit, another request consumes the spare first. A spare takes no
- * resource from other endpoints, and keeps no process awake.
+ * would not fit, another request consumes the spare first.
  */
 
 namespace {
@@ -124,48 +123,4 @@ TEST_F(test_spare, is_canceled)
     });
     EXPECT_EQ(0u, count());
     EXPECT_TRUE(rests());
-}
-
-/* A target that sends replies without requests */
-class test_spare_unasked : public test_spare {
-protected:
-    void SetUp() override
-    {
-        uct_pair_test::SetUp();
-        spares_start(m_b->md());
-        m_b->disconnect(m_ba);
-        m_local.reset(new buffer(m_a->md(), size));
-        m_remote.reset(new buffer(m_b->md(), size));
-        m_rkey = m_a->unpack(m_remote->packed_key());
-        m_ab   = m_a->connect(m_b->address());
-    }
-
-    /* A new connection to the same target works */
-    void reconnect()
-    {
-        m_a->disconnect(m_ab);
-        m_ab = m_a->connect(m_b->address());
-        put_alone(m_ab);
-        EXPECT_EQ(1u, count());
-    }
-};
-
-/* The reply to the last put comes again when that put is done and the next
- * spare is posted. While the put is in flight a reply may come before the
- * spare, and then it has no receive. */
-TEST_F(test_spare_unasked, unrequested_spare_is_malformed)
-{
-    put_alone(m_ab);
-    EXPECT_EQ(1u, count());
-
-    complaints heard;
-    ASSERT_EQ(0, spares_repeat());
-    m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
-    EXPECT_EQ(UCS_ERR_IO_ERROR, m_a->failed[m_ab]);
-    EXPECT_EQ(m_value, *m_remote->ptr<uint64_t>());
-    ASSERT_FALSE(heard.lines().empty());
-    EXPECT_NE(std::string::npos, heard.lines()[0].find("malformed reply"));
-    EXPECT_EQ(0u, count());
-    EXPECT_TRUE(rests());
-    reconnect();
 }

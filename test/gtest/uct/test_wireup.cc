@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "conn_index.h"
+#include "internals.h"
 #include "refuser.h"
 #include "svc_requester.h"
 #include "uct_test.h"
@@ -76,74 +76,6 @@ TEST(test_wireup_version, other_is_not_reachable)
     ASSERT_EQ(1u, told.lines().size());
     EXPECT_NE(std::string::npos, told.lines()[0].find("version 1"))
             << told.lines()[0];
-}
-
-static ucs_status_t count_am(void *arg, void *, size_t, unsigned)
-{
-    ++*static_cast<unsigned*>(arg);
-    return UCS_OK;
-}
-
-/* Reports to its parent when no more endpoints disconnect, then when all but
- * one are gone, then when a message arrives */
-PEER_FUNCTION(left_behind)
-{
-    entity e;
-    unsigned num_am = 0;
-
-    uct_iface_set_am_handler(e.iface(), 1, count_am, &num_am, 0);
-    parent.put_bytes(e.address());
-    while (!parent.ready()) {
-        e.progress();
-    }
-    parent.get<int>();
-    uint64_t count = 0;
-    double last    = now();
-    e.wait([&]() {
-        uint64_t responders = e.counter("cm_responders");
-        last  = (responders == count) ? last : now();
-        count = responders;
-        return now() - last > 0.3;
-    });
-    parent.put(0);
-    e.wait([&]() { return e.counter("cm_responders") == 1; });
-    parent.put(0);
-    e.wait([&]() { return num_am == 1; });
-    parent.put(0);
-    return 0;
-}
-
-/* More endpoints than the completion queue has entries disconnect at once, as
- * at the end of a large job. Their last messages arrive, and the remaining
- * endpoint is not disturbed. */
-TEST(test_wireup_end, many_endpoints_go_at_once)
-{
-    static const unsigned count = 2100;
-    entity e(config_t{{"TX_CQ_LEN", "16"}});
-    peer target("left_behind");
-    std::vector<char> address = target.get_bytes();
-    std::vector<uct_ep_h> eps;
-
-    for (unsigned i = 0; i <= count; ++i) {
-        eps.push_back(e.connect(address));
-    }
-    e.wait([&]() { return e.counter("cm_connected") == count + 1; });
-    for (unsigned i = 0; i < count; ++i) {
-        e.disconnect(eps[i]);
-    }
-
-    /* This process takes no completions meanwhile */
-    target.put(0);
-    target.get<int>();
-    e.wait([&]() { return target.ready(); });
-    target.get<int>();
-    ASSERT_EQ(UCS_OK, e.retry([&]() {
-        return uct_ep_am_short(eps[count], 1, 0, nullptr, 0);
-    }));
-    e.flush(eps[count]);
-    e.wait([&]() { return target.ready(); });
-    EXPECT_TRUE(e.failed.empty());
-    EXPECT_EQ(0, target.join());
 }
 
 /* Messages behind the last one, which only a malformed peer sends. The receives

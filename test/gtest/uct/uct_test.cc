@@ -75,34 +75,43 @@ static void check(ucs_status_t status, const char *what)
 
 /* ---- complaints ---- */
 
-static std::vector<std::string> *complaints_now;
+static complaints *complaints_now;
 
 static ucs_log_func_rc_t
 collect(const char *, unsigned, const char *, ucs_log_level_t level,
         const ucs_log_component_config_t *, const char *format, va_list args)
 {
-    char line[1024];
+    char text[1024];
 
-    if (level > UCS_LOG_LEVEL_WARN) {
-        return UCS_LOG_FUNC_RC_CONTINUE;
-    }
-    vsnprintf(line, sizeof(line), format, args);
-
-    std::lock_guard<std::mutex> lock(complaints::lock);
-    complaints_now->push_back(line);
-    return UCS_LOG_FUNC_RC_STOP;
+    vsnprintf(text, sizeof(text), format, args);
+    std::lock_guard<std::mutex> guard(complaints::lock);
+    return ((complaints_now != nullptr) && complaints_now->add(level, text)) ?
+           UCS_LOG_FUNC_RC_STOP : UCS_LOG_FUNC_RC_CONTINUE;
 }
 
-complaints::complaints()
+bool complaints::add(ucs_log_level_t level, const char *text)
+{
+    if (level > m_most) {
+        return false;
+    }
+    m_lines.push_back({level, text});
+    return true;
+}
+
+complaints::complaints(ucs_log_level_t most) : m_most(most)
 {
     find_component(); /* May push a handler of its own when it is loaded */
-    complaints_now = &m_lines;
+    complaints_now = this;
     ucs_log_push_handler(collect);
+    m_before = ucs_global_opts.log_component.log_level;
+    ucs_global_opts.log_component.log_level = std::max(m_before, most);
 }
 
 complaints::~complaints()
 {
+    ucs_global_opts.log_component.log_level = m_before;
     ucs_log_pop_handler();
+    std::lock_guard<std::mutex> guard(lock);
     complaints_now = nullptr;
 }
 
@@ -396,6 +405,11 @@ void entity::open_iface(config_t *left)
     check(uct_iface_query(m_iface, &m_attr), "iface_query");
     uct_iface_progress_enable(m_iface,
                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    check(uct_iface_set_am_handler(
+                  m_iface, 1,
+                  [](void *, void *, size_t, unsigned) { return UCS_OK; },
+                  nullptr, 0),
+          "set_am_handler");
 }
 
 entity::~entity()

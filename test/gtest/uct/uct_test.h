@@ -6,6 +6,8 @@
 #include <uct/api/uct.h>
 #include <uct/api/v2/uct_v2.h>
 
+#include <ucs/debug/log_def.h>
+
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -51,24 +53,50 @@ using config_t = std::map<std::string, std::string>;
 /* Loads nprdma. Throws if it is not there. */
 uct_component_h find_component();
 
-/* During its lifetime it collects errors and warnings of UCX instead of
- * stderr */
+/* During its lifetime it collects errors and warnings of UCX instead of stderr,
+ * or lines of more levels */
 class complaints {
 public:
-    complaints();
+    struct line {
+        ucs_log_level_t level;
+        std::string     text;
+    };
+
+    explicit complaints(ucs_log_level_t most = UCS_LOG_LEVEL_WARN);
     ~complaints();
     complaints(const complaints&) = delete;
 
     std::vector<std::string> lines() const
     {
+        std::vector<std::string> texts;
+
+        for (const line &next : all()) {
+            texts.push_back(next.text);
+        }
+        return texts;
+    }
+
+    std::vector<line> all() const
+    {
         std::lock_guard<std::mutex> guard(lock);
         return m_lines;
     }
 
+    void clear()
+    {
+        std::lock_guard<std::mutex> guard(lock);
+        m_lines.clear();
+    }
+
+    /* Called by the log */
+    bool add(ucs_log_level_t level, const char *text);
+
     static inline std::mutex lock; /* Threads of UCX add lines as well */
 
 private:
-    std::vector<std::string> m_lines;
+    const ucs_log_level_t m_most;
+    ucs_log_level_t       m_before; /* Of the log */
+    std::vector<line>     m_lines;
 };
 
 /* Number of open descriptors of this process */
@@ -122,7 +150,8 @@ ucs_status_t try_invalidate(uct_md_h md, uct_mem_h memh);
 /* The same, and expects no error */
 void invalidate(uct_md_h md, uct_mem_h memh);
 
-/* A worker with one interface of nprdma */
+/* A worker with one interface of nprdma. Active messages with id 1 are
+ * ignored. */
 class entity {
 public:
     /* Throws if the transport does not take each of the settings */
