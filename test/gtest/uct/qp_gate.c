@@ -189,18 +189,6 @@ int qp_gate_is_connected(uct_ep_h ep, unsigned kind)
     return qp_gate_conn(ep, kind)->state == UCT_NPRDMA_CONN_CONNECTED;
 }
 
-int qp_gate_has_outcome(uct_iface_h tl_iface)
-{
-    uct_nprdma_net_iface_t *iface = ucs_derived_of(tl_iface,
-                                                   uct_nprdma_net_iface_t);
-    int has_outcome;
-
-    UCS_ASYNC_BLOCK(iface->super.worker->async);
-    has_outcome = !ucs_list_is_empty(&iface->cm.outcomes);
-    UCS_ASYNC_UNBLOCK(iface->super.worker->async);
-    return has_outcome;
-}
-
 int qp_gate_are_freed(uct_iface_h iface)
 {
     return ucs_list_is_empty(&ucs_derived_of(iface,

@@ -53,9 +53,6 @@ int qp_gate_is_connecting(uct_ep_h ep, unsigned kind);
 /** @return Nonzero if a connection is there. */
 int qp_gate_is_connected(uct_ep_h ep, unsigned kind);
 
-/** @return Nonzero if wire-up has an outcome that progress has not seen. */
-int qp_gate_has_outcome(uct_iface_h iface);
-
 /** @return Nonzero if all destroyed endpoints of an interface are freed. */
 int qp_gate_are_freed(uct_iface_h iface);
 

@@ -20,9 +20,6 @@ inline void publish(peer &parent, const entity &e, const buffer &memory)
  * @return 0, as a PEER_FUNCTION does. */
 inline int serve(peer &parent, entity &e, const buffer &memory)
 {
-    auto ignore = [](void*, void*, size_t, unsigned) { return UCS_OK; };
-
-    uct_iface_set_am_handler(e.iface(), 1, ignore, nullptr, 0);
     publish(parent, e, memory);
     while (!parent.ready()) {
         e.progress();

@@ -28,18 +28,6 @@ protected:
 
     test_counters() : uct_buffer_test(64 << 10) {}
 
-    void SetUp() override
-    {
-        uct_buffer_test::SetUp();
-        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am,
-                                                   nullptr, 0));
-    }
-
-    static ucs_status_t on_am(void *, void *, size_t, unsigned)
-    {
-        return UCS_OK;
-    }
-
     static std::vector<int> descriptors()
     {
         std::vector<int> found;
@@ -94,16 +82,6 @@ protected:
         return found;
     }
 
-    static uint64_t sum(const std::string &kind, const std::string &name)
-    {
-        uint64_t value = 0;
-
-        for (const page &next : pages(kind)) {
-            value += next.values.at(name);
-        }
-        return value;
-    }
-
     void send()
     {
         ASSERT_EQ(UCS_OK, m_a->retry([&]() {
@@ -111,26 +89,6 @@ protected:
         }));
     }
 };
-
-TEST_F(test_counters, follow_at_once)
-{
-    uint64_t sent       = sum("interface", "am_short_tx");
-    uint64_t registered = sum("device", "registered_bytes");
-    uint64_t peak       = sum("device", "registered_peak");
-
-    for (unsigned i = 1; i <= 5; ++i) {
-        send();
-        EXPECT_EQ(sent + i, sum("interface", "am_short_tx"));
-    }
-    EXPECT_EQ(2 * m_length, registered);
-    {
-        buffer more(m_a->md(), 3 * m_length);
-        EXPECT_EQ(registered + (3 * m_length),
-                  sum("device", "registered_bytes"));
-    }
-    EXPECT_EQ(registered, sum("device", "registered_bytes"));
-    EXPECT_EQ(peak + (3 * m_length), sum("device", "registered_peak"));
-}
 
 TEST_F(test_counters, end_with_their_owner)
 {

@@ -130,21 +130,6 @@ TEST_F(test_error, key_with_a_flipped_bit_is_refused)
     }
 }
 
-TEST_F(test_error, garbage_key_is_refused)
-{
-    buffer remote(m_b->md(), size);
-    const std::vector<char> good = remote.packed_key();
-
-    EXPECT_THROW(m_a->unpack(std::vector<char>(good.size(), 0)),
-                 std::runtime_error);
-    /* Version, flags, reserved, and the bit that marks a live key */
-    for (int byte : {0, 1, 2, 3, 20}) {
-        std::vector<char> packed = good;
-        packed.at(byte) ^= (byte == 20) ? 1 : 0x80;
-        EXPECT_THROW(m_a->unpack(packed), std::runtime_error) << byte;
-    }
-}
-
 TEST_F(test_error, range)
 {
     buffer memory(m_b->md(), 3 * size); /* More than is registered */

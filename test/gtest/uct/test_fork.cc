@@ -46,17 +46,11 @@ protected:
     void communicate()
     {
         uint64_t number = ++m_count;
-        uct_iov_t iov   = {m_local->ptr(), size, m_local->memh(), 0, 1};
-        completion comp;
 
         m_local->fill(number);
-        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(), m_rkey,
-                                    &comp);
-        }));
-        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, m_a->put(m_ab, m_local->ptr(), size,
+                                   m_remote->address(), m_rkey));
         m_a->flush(m_ab);
-        EXPECT_EQ(UCS_OK, comp.status);
         EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), size));
 
         ASSERT_EQ(UCS_OK, m_a->retry([&]() {
@@ -336,51 +330,4 @@ TEST_F(test_fork, the_childs_handlers_change_no_memory_by_the_c_library)
     }
     ucm_unset_event_handler(types, on_event, seen);
     munmap(page, sizeof(events));
-}
-
-/* A child with interfaces of its own. UCX's thread for asynchronous events
- * exists in the parent only, and the child calls nothing but progress. */
-class test_fork_own : public test_fork {
-protected:
-    void run(const std::function<void()> &function)
-    {
-        ASSERT_NO_FATAL_FAILURE(communicate());
-        pid_t pid = start([&]() {
-            try {
-                function();
-            } catch (const std::exception &error) {
-                ADD_FAILURE() << error.what();
-            }
-            return HasFailure() ? 1 : 0;
-        });
-        ASSERT_NO_FATAL_FAILURE(communicate_until_end(pid));
-    }
-};
-
-/* Each side accepts, repeats lost packets, and probes */
-TEST_F(test_fork_own, progress_serves_wire_up)
-{
-    run([]() {
-        config_t config = {{"CM_DROP", "40"}, {"SEED", "7"},
-                           {"CM_RETRY_INTERVAL", "1ms"},
-                           {"CM_RETRY_MAX", "10ms"},
-                           {"CM_PROBE_INTERVAL", "10ms"}};
-        entity a(config), b(config);
-        buffer memory(b.md(), 4096);
-        uct_rkey_t rkey = a.unpack(memory.packed_key());
-
-        a.add_progress(&b);
-        for (uint64_t i = 1; i <= 10; ++i) {
-            uct_ep_h ep = a.connect(b.address());
-            ASSERT_EQ(UCS_OK, a.retry([&]() {
-                return uct_ep_put_short(ep, &i, sizeof(i), memory.address(),
-                                        rkey);
-            }));
-            a.flush(ep);
-            EXPECT_EQ(i, *memory.ptr<uint64_t>());
-        }
-        EXPECT_GT(a.counter("cm_retransmits"), 0u);
-        b.wait([&]() { return b.counter("cm_probes") > 0; });
-        EXPECT_TRUE(a.failed.empty());
-    });
 }

@@ -7,21 +7,6 @@ extern "C" {
 #include "uct/ib/nprdma/base/nprdma_idle.h"
 }
 
-/* When progress that has nothing to do pauses */
-TEST(test_idle, pauses_after_a_while)
-{
-    uct_nprdma_idle_t idle = {};
-
-    for (unsigned i = 0; i < UCT_NPRDMA_IDLE_FREE; ++i) {
-        ASSERT_FALSE(uct_nprdma_idle_poll(&idle)) << i;
-    }
-    for (unsigned i = 0; i < 10000; ++i) {
-        ASSERT_TRUE(uct_nprdma_idle_poll(&idle)) << i;
-    }
-    uct_nprdma_idle_reset(&idle);
-    EXPECT_FALSE(uct_nprdma_idle_poll(&idle));
-}
-
 /* An interface that is not used costs the others of its worker nothing */
 TEST(test_idle, does_not_pause_for_ever)
 {

@@ -4,10 +4,6 @@
 #include "refuser.h"
 #include "test_op.h"
 
-extern "C" {
-#include <uct/ib/nprdma/wire/nprdma_key.h>
-}
-
 #include <algorithm>
 #include <cstring>
 
@@ -98,14 +94,6 @@ protected:
         return std::count(ptr, ptr + size, program_has) == (ptrdiff_t)size;
     }
 
-    static uint64_t region(const std::vector<char> &key)
-    {
-        uct_nprdma_packed_rkey_t packed;
-
-        memcpy(&packed, key.data(), sizeof(packed));
-        return packed.region_id;
-    }
-
     /* Lets the WRITEs go */
     void arrive(completion *comp)
     {
@@ -181,22 +169,6 @@ TEST_P(test_late_end, covered_by_another)
     reuse();
     arrive(&comp);
     expect_works(rkey);
-}
-
-/* No endpoint ended while it was exported: its end costs nothing, and the next
- * registration has the same region */
-TEST_P(test_late_end, only_what_was_exported)
-{
-    uint64_t regions[3];
-
-    regions[0] = region(m_remote->packed_key());
-    end(GetParam());
-    for (int i : {1, 2}) {
-        buffer later(m_b->md(), size, m_remote->ptr());
-        regions[i] = region(later.packed_key());
-    }
-    EXPECT_NE(regions[0], regions[1]);
-    EXPECT_EQ(regions[1], regions[2]);
 }
 
 /* Control: what ends in order is not revoked, so the gate does keep a WRITE */

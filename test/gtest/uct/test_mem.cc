@@ -56,57 +56,6 @@ TEST_F(test_mem, key_has_range_and_region)
     EXPECT_NE(+outer.key, +key.key);
 }
 
-TEST_F(test_mem, key_allows_the_requested_access)
-{
-    buffer get_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_GET);
-    buffer put_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_PUT);
-    buffer amo_only(m_b->md(), size, nullptr, UCT_MD_MEM_ACCESS_REMOTE_ATOMIC);
-    auto get_key = packed(get_only.packed_key());
-    auto put_key = packed(put_only.packed_key());
-    auto amo_key = packed(amo_only.packed_key());
-
-    EXPECT_NE(0u, +get_key.r_rkey);
-    EXPECT_EQ(0u, +get_key.w_rkey);
-    EXPECT_NE(0u, +get_key.s_rkey);
-    EXPECT_EQ(0u, +put_key.r_rkey);
-    EXPECT_NE(0u, +put_key.w_rkey);
-    EXPECT_NE(0u, +put_key.s_rkey);
-    EXPECT_EQ(0u, +amo_key.flags);
-
-    std::vector<char> data(size, 1);
-    EXPECT_EQ(UCS_ERR_REJECTED,
-              put(data.data(), size, get_only.address(),
-                  m_a->unpack(get_only.packed_key())));
-    EXPECT_EQ(UCS_ERR_REJECTED,
-              get(data.data(), size, put_only.address(),
-                  m_a->unpack(put_only.packed_key())));
-    EXPECT_EQ((long)size, std::count(get_only.ptr(), get_only.ptr(size), 0));
-    EXPECT_EQ((long)size, std::count(data.begin(), data.end(), 1));
-}
-
-TEST_F(test_mem, key_of_earlier_registration)
-{
-    buffer memory(m_b->md(), size);
-    uct_mem_h memh         = reg(memory.ptr(), size);
-    std::vector<char> old  = pack(memh);
-    uct_rkey_t rkey        = m_a->unpack(old);
-
-    /* Its region stays: without it the NIC would refuse the key */
-    buffer other(m_b->md(), page, memory.ptr(size - page));
-    other.packed_key();
-    memory.deregister();
-    invalidate(m_b->md(), memh);
-    /* The same range, and most likely the same index in all tables */
-    for (int i = 0; i < 600; ++i) {
-        memh     = reg(memory.ptr(), size);
-        auto key = packed(pack(memh));
-        ASSERT_NE(+packed(old).key, +key.key);
-        ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-    }
-    memory.fill(1);
-    expect_revoked(memory, 0, size, rkey);
-}
-
 /* UCX demands so since keys say whether they can be invalidated */
 TEST_F(test_mem, only_keys_are_invalidated)
 {

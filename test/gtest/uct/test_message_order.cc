@@ -148,17 +148,6 @@ TEST_F(test_message_order, small_put_waits_for_disjoint_put)
     m_a->flush(m_ab);
 }
 
-TEST_F(test_message_order, small_put_passes_get)
-{
-    completion get;
-
-    start_missing(GET_ZCOPY, &get, 3);
-    ASSERT_EQ(UCS_OK, put_other(m_ab, 7));
-    EXPECT_EQ(0u, counter("held_overlaps"));
-    EXPECT_FALSE(get.done);
-    m_a->flush(m_ab);
-}
-
 /* The message waits for a put that waits itself, without a reply of its own */
 TEST_F(test_message_order, message_waits_for_held_put)
 {
@@ -188,36 +177,6 @@ TEST_F(test_message_order, message_waits_for_request)
     qp_gate_open();
     await_deliveries(1);
     EXPECT_EQ(5u, m_deliveries[0].value);
-    m_a->flush(m_ab);
-}
-
-/* Messages of an endpoint stay in order, also bcopy behind short ones */
-TEST_F(test_message_order, waiting_messages_stay_in_order)
-{
-    constexpr uint64_t count = 20;
-    auto pack = [](void *dest, void *arg) {
-        memcpy(dest, arg, sizeof(uint64_t));
-        memset((char*)dest + 8, 0x3c, 3000);
-        return size_t(3008);
-    };
-
-    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
-    for (uint64_t i = 0; i < count; ++i) {
-        ASSERT_EQ(UCS_OK, put_other(m_ab, i + 1));
-        if (i % 2) {
-            ASSERT_EQ(3008, uct_ep_am_bcopy(m_ab, 1, pack, &i, 0));
-        } else {
-            ASSERT_EQ(UCS_OK, message(m_ab, i));
-        }
-    }
-    await_waiting(count);
-    EXPECT_TRUE(m_deliveries.empty());
-    qp_gate_open();
-    await_deliveries(count);
-    for (uint64_t i = 0; i < count; ++i) {
-        EXPECT_EQ(i, m_deliveries[i].header);
-        EXPECT_LE(i + 1, m_deliveries[i].value);
-    }
     m_a->flush(m_ab);
 }
 

@@ -592,17 +592,3 @@ TEST(test_on_demand_choice, auto_takes_it_where_it_is)
     EXPECT_EQ(0u, tested.counter("odp_regions_created"))
             << "a fault plan is for memory monitors";
 }
-
-/* It needs a memory monitor, and one line says that there is none */
-TEST(test_on_demand_choice, nothing_is_kept)
-{
-    environment env("explicit");
-    const config_t keep = {{"NPRDMA_MONITOR", "odp"},
-                           {"NPRDMA_LAZY_UNMAP", "64m"}};
-    complaints log;
-    entity self(keep);
-
-    EXPECT_EQ(1u, count(log, "UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() "
-                             "keeps nothing, because memory is not monitored: "
-                             "on-demand paging"));
-}

@@ -14,10 +14,6 @@ PEER_FUNCTION(op_target)
     buffer memory(self.md(), 4 << 20);
 
     memory.fill(1);
-    uct_iface_set_am_handler(
-            self.iface(), 1, [](void*, void*, size_t, unsigned) {
-                return UCS_OK;
-            }, nullptr, 0);
     parent.put_bytes(self.address());
     parent.put_bytes(memory.packed_key());
     parent.put(memory.address());
@@ -145,6 +141,12 @@ void test_op::make(size_t length)
     m_b->finish_prefetch();
     ASSERT_TRUE(m_local->has(0, length, PAGE_R | PAGE_W));
     ASSERT_TRUE(m_remote->has(0, length, PAGE_R | PAGE_W));
+}
+
+ucs_status_t test_op::put_word(size_t offset, uint64_t value)
+{
+    return uct_ep_put_short(m_ab, &value, sizeof(value),
+                            m_remote->address(offset), m_rkey);
 }
 
 void test_op::start(op_t op, size_t local, size_t remote, size_t length,

@@ -6,6 +6,8 @@
 #include "page_table.h"
 #include "uct_test.h"
 
+#include <atomic>
+
 /*
  * The rules of ARCHITECTURE 3, one by one. The fault plan of the emulated RNIC
  * takes pages at chosen moments of an operation. All data is compared.
@@ -82,6 +84,12 @@ protected:
     void fill(op_t op, size_t from, size_t length);
     void run(op_t op, size_t local, size_t remote, size_t length);
     void expect_data(op_t op, size_t local, size_t remote, size_t length);
+
+    std::atomic<uint64_t> *remote_word(size_t offset)
+    {
+        return (std::atomic<uint64_t>*)m_remote->ptr(offset);
+    }
+    ucs_status_t put_word(size_t offset, uint64_t value);
 
     /* A counter of an interface, see nprdma_stats.h */
     uint64_t counter(const char *name) { return m_a->counter(name); }

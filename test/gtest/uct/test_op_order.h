@@ -38,11 +38,6 @@ protected:
         return config;
     }
 
-    std::atomic<uint64_t> *remote_word(size_t offset)
-    {
-        return (std::atomic<uint64_t>*)m_remote->ptr(offset);
-    }
-
     /* Fills all memory with new data. The first tries of the next operation
      * miss a page. */
     void renew(op_t op, unsigned times = 1, uint32_t restore = 1);
@@ -53,12 +48,6 @@ protected:
         renew(op, times);
         start(op, 0, 0, length, comp);
         ASSERT_FALSE(comp->done);
-    }
-
-    ucs_status_t put_word(size_t offset, uint64_t value)
-    {
-        return uct_ep_put_short(m_ab, &value, sizeof(value),
-                                m_remote->address(offset), m_rkey);
     }
 
     ucs_status_t add_word(size_t offset, uint64_t value)

@@ -129,25 +129,6 @@ TEST_F(test_op_plan, readable_is_not_writable)
     }
 }
 
-/* Faults on both sides at once, on pages with different borders */
-TEST_F(test_op_plan, both_sides)
-{
-    make(1 << 18);
-    for (op_t op : {GET_ZCOPY, PUT_ZCOPY}) {
-        for (size_t length : {size_t(8193), size_t(50000), size_t(150000)}) {
-            transfer t = {op, 100, 5000, length};
-            for (uint32_t restore : {0, 1}) {
-                prepare(t);
-                m_local->fault(4096, window(op, true), 1, 100, restore);
-                m_remote->fault(8192, window(op, false), 1, 2000, restore);
-                m_remote->fault(12288, window(op, false), 2, 0, restore);
-                m_local->fault(8192, window(op, true), 2, 0, restore);
-                run(op, t.local, t.remote, t.length);
-            }
-        }
-    }
-}
-
 /* Pages that vanished before the operation, not during it */
 TEST_F(test_op_plan, absent_before)
 {

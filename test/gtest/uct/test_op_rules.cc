@@ -13,9 +13,6 @@ protected:
     static constexpr size_t flag = size - 64;
     static constexpr size_t word = 8192;
 
-    /* More slices than can be outstanding at once */
-    static constexpr size_t huge = 8 << 20;
-
     config_t config() override
     {
         config_t config = test_op::config();
@@ -31,69 +28,9 @@ protected:
         }
     }
 
-    std::atomic<uint64_t> *remote_word(size_t offset)
-    {
-        return (std::atomic<uint64_t>*)m_remote->ptr(offset);
-    }
-
-public:
-    ucs_status_t put_word(size_t offset, uint64_t value)
-    {
-        return uct_ep_put_short(m_ab, &value, sizeof(value),
-                                m_remote->address(offset), m_rkey);
-    }
-
-protected:
-    /* A get that misses the page of a word, and behind it an operation that
-     * writes the word */
-    void write_behind_get(op_t op, size_t from, size_t length, uint64_t value)
-    {
-        page_table_fault_clear(m_remote->table());
-        m_remote->fill(m_seed++);
-        m_local->fill(m_seed++);
-        std::string before(m_remote->ptr(from), length);
-        completion got, written;
-        bool posted = false;
-
-        miss(op, word, 1 + (value % 4), value % 2);
-        start(op, 0, from, length, &got);
-        m_a->wait([&]() {
-            if (!posted) {
-                ucs_status_t status = write_over(value, &written);
-                posted              = !UCS_STATUS_IS_ERR(status);
-                EXPECT_TRUE(posted || (status == UCS_ERR_NO_RESOURCE));
-            }
-            /* Progress of the target comes first, so that it writes as early as
-             * possible */
-            m_b->progress();
-            return posted && got.done;
-        });
-        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << value;
-        m_a->flush(m_ab);
-        EXPECT_NE(0, memcmp(before.data(), m_remote->ptr(from), length))
-                << value;
-    }
-
     bool arrived(size_t length)
     {
         return memcmp(m_local->ptr(), m_remote->ptr(), length) == 0;
-    }
-
-private:
-    ucs_status_t write_over(uint64_t value, completion *comp)
-    {
-        uct_iov_t iov = {m_local->ptr(131072), 100000, m_local->memh(), 0, 1};
-
-        switch (value % 3) {
-        case 0:
-            return put_word(word, value);
-        case 1:
-            return uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, value,
-                                        m_remote->address(word), m_rkey);
-        default:
-            return uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(), m_rkey,
-                                    comp);
-        }
     }
 };
 
@@ -191,29 +128,6 @@ TEST_F(test_op_rules, fence_holds_what_follows)
             return false;
         });
         m_a->flush(m_ab);
-    }
-}
-
-/* A repeated get returns no data that was written after it, even without a
- * fence */
-TEST_F(test_op_rules, writes_wait_for_gets)
-{
-    make(size);
-    for (uint64_t i = 1; i <= 60; ++i) {
-        write_behind_get(GET_ZCOPY, 0, 100000, i);
-    }
-}
-
-/* Also a get that uses a slot and is repaired by the target's software */
-TEST_F(test_op_rules, writes_wait_for_small_gets)
-{
-    make(size);
-    for (op_t op : {GET_BCOPY, GET_COPIED}) {
-        uint64_t fetched = counter("assist_small");
-        for (uint64_t i = 1; i <= 60; ++i) {
-            write_behind_get(op, word - 1000, 4000, i);
-        }
-        EXPECT_EQ(fetched + 60, counter("assist_small"));
     }
 }
 

@@ -20,10 +20,6 @@ protected:
             marks_start((*e)->md(), (*e)->iface());
         }
         m_a->add_progress(m_b.get());
-        uct_iface_set_am_handler(
-                m_b->iface(), 1, [](void*, void*, size_t, unsigned) {
-                    return UCS_OK;
-                }, nullptr, 0);
         m_local.reset(new buffer(m_a->md(), size));
         m_remote.reset(new buffer(m_b->md(), size));
         m_rkey = m_a->unpack(m_remote->packed_key());
@@ -58,14 +54,8 @@ protected:
 
     void put_large()
     {
-        uct_iov_t iov = {m_local->ptr(), size, m_local->memh(), 0, 1};
-        completion comp;
-
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(m_ep, &iov, 1, m_remote->address(), m_rkey,
-                                   &comp));
-        m_a->wait([&]() { return comp.done; });
-        EXPECT_EQ(UCS_OK, comp.status);
+        EXPECT_EQ(UCS_OK, m_a->put(m_ep, m_local->ptr(), size,
+                                   m_remote->address(), m_rkey));
     }
 
     uct_ep_h                m_ep = nullptr;

@@ -49,8 +49,6 @@ protected:
         m_gone_key.reset(new buffer(m_b->md(), longest, m_gone->ptr()));
         m_gone_rkey = m_a->unpack(m_gone_key->packed_key());
         munmap(m_gone->ptr(), longest);
-        ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
-                                                   0));
         m_eps.assign(num_eps, nullptr);
         m_ops.resize(max_open);
         for (size_t i = 0; i < max_open; ++i) {
@@ -83,11 +81,6 @@ protected:
     static char pattern(size_t offset)
     {
         return (char)(offset * 2654435761u >> 13);
-    }
-
-    static ucs_status_t on_am(void*, void*, size_t, unsigned)
-    {
-        return UCS_OK;
     }
 
     size_t random(size_t count) { return m_random() % count; }

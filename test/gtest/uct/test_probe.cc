@@ -16,18 +16,12 @@ protected:
     static constexpr unsigned max_probes = 16; /* UCT_NPRDMA_CM_MAX_PROBES */
     static constexpr unsigned count      = 3 * max_probes;
 
-    static ucs_status_t ignore(void *, void *, size_t, unsigned)
-    {
-        return UCS_OK;
-    }
-
     /* Several endpoints of one peer are as good as several peers */
     void SetUp() override
     {
         uct_rkey_t rkey;
 
         m_target.reset(new entity(config_t{{"CM_PROBE_INTERVAL", "10ms"}}));
-        uct_iface_set_am_handler(m_target->iface(), 1, ignore, nullptr, 0);
         m_memory.reset(new buffer(m_target->md(), 4096));
         probe_hook_start(m_target->md(), m_target->iface());
         m_live.reset(new entity);

@@ -97,28 +97,15 @@ ucs_status_t transfer(peer &target, entity &e)
     uint64_t address = target.get<uint64_t>();
     uint64_t value   = 7;
     buffer local(e.md(), size), expected(e.md(), size);
-    uct_iov_t iov    = {local.ptr(), size, nullptr, 0, 1};
-    ucs_status_t status;
-
-    auto zcopy = [&](decltype(&uct_ep_get_zcopy) op) {
-        completion comp;
-        status = e.retry([&]() {
-            return (e.failed.count(ep) > 0) ? e.failed[ep] :
-                   op(ep, &iov, 1, address, rkey, &comp);
-        });
-        if (status == UCS_INPROGRESS) {
-            e.wait([&]() { return comp.done; });
-            status = comp.status;
-        }
-        return status;
-    };
 
     expected.fill(1);
-    if (zcopy(uct_ep_get_zcopy) != UCS_OK) {
+    ucs_status_t status = e.get(ep, local.ptr(), size, address, rkey);
+    if (status != UCS_OK) {
         return status;
     }
     EXPECT_EQ(0, memcmp(local.ptr(), expected.ptr(), size));
-    if (zcopy(uct_ep_put_zcopy) != UCS_OK) {
+    status = e.put(ep, local.ptr(), size, address, rkey);
+    if (status != UCS_OK) {
         return status;
     }
     EXPECT_EQ(UCS_OK, e.retry([&]() {

@@ -210,29 +210,6 @@ TEST_F(test_service_populate, exactly_the_pages_of_the_range)
     EXPECT_EQ(4u, memory.resident());
 }
 
-TEST_F(test_service_populate, reply_begins_with_the_requested_pages)
-{
-    pages memory(4096);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-    size_t offset = 0;
-
-    /* More pages than states fit into a reply */
-    for (int i = 0; offset < memory.length(); ++i) {
-        populated p = populate(registered, offset, memory.length() - offset, 1);
-        ASSERT_EQ(UCT_NPRDMA_SVC_OK, p.status);
-        ASSERT_EQ(uct_nprdma_svc_num_states(registered.address(offset),
-                                            memory.length() - offset),
-                  p.states.size());
-        ASSERT_EQ(0u, p.length % page);
-        ASSERT_LE(p.length, memory.length() - offset);
-        for (size_t n = 0; n < p.states.size(); ++n) {
-            ASSERT_EQ(n < p.length / page, p.states[n] != 0) << n;
-        }
-        offset += p.length;
-    }
-    EXPECT_EQ(4096u, memory.resident());
-}
-
 TEST_F(test_service_populate, more_than_the_key_allows)
 {
     pages memory(64);

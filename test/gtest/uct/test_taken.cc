@@ -163,32 +163,13 @@ protected:
     static constexpr size_t kib = 1024;
 };
 
-TEST_F(test_taken, unmapped_by_the_caller_of_put)
+TEST_F(test_taken, by_the_caller)
 {
-    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
-        expect_error(true, UNMAP, length);
-    }
-}
-
-TEST_F(test_taken, unmapped_by_the_caller_of_get)
-{
-    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
-        expect_error(false, UNMAP, length);
-    }
-}
-
-TEST_F(test_taken, protected_by_the_caller_of_put)
-{
-    for (size_t length : {12 * kib, 64 * kib, 4 * kib * kib}) {
-        expect_error(true, PROTECT, length);
-    }
-}
-
-/* Slices that are verified by states */
-TEST_F(test_taken, protected_by_the_caller_of_get)
-{
-    for (size_t length : {64 * kib, 4 * kib * kib}) {
-        expect_error(false, PROTECT, length);
+    for (bool is_put : {false, true}) {
+        for (size_t length : {64 * kib, 4 * kib * kib}) {
+            expect_error(is_put, UNMAP, length);
+            expect_error(is_put, PROTECT, length);
+        }
     }
 }
 

@@ -135,29 +135,6 @@ struct flush_then : uct_completion_t {
     unsigned              num_calls = 0;
 };
 
-TEST_F(test_wireup_refused, flush_ends_with_error)
-{
-    /* The refused send is one of two messages, or the flush's own */
-    for (unsigned after = 0; after < 3; ++after) {
-        SCOPED_TRACE("after " + std::to_string(after));
-        flush_then flush([]() {});
-        early(after, 1, [&]() {
-            ASSERT_EQ(UCS_OK, send());
-            ASSERT_EQ(UCS_OK, send());
-            ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
-        });
-        m_a->wait([&]() { return flush.num_calls > 0; });
-        EXPECT_EQ(UCS_ERR_CONNECTION_RESET, flush.status);
-        expect_failed(after);
-        EXPECT_EQ(1u, flush.num_calls);
-        m_a->failed.clear();
-        m_a->num_errors = 0;
-        m_received.clear();
-        m_num_sent = 0;
-        m_ep       = nullptr;
-    }
-}
-
 TEST_F(test_wireup_refused, pending_requests_get_the_error)
 {
     struct request : uct_pending_req_t {
