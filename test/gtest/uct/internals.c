@@ -46,9 +46,9 @@ int spares_rest(uct_iface_h iface)
     uct_nprdma_rma_res_t *side = spares_side(iface);
 
     return (side == NULL) ||
-           ((side->num_free_waits == UCT_NPRDMA_RMA_MAX_REPLIES) &&
-            (ucs_queue_length(&side->free_waits) + side->num_spares ==
-             UCT_NPRDMA_RMA_NUM_WAITS) &&
+           ((side->num_free_replies == UCT_NPRDMA_RMA_MAX_REPLIES) &&
+            (ucs_queue_length(&side->free_replies) + side->num_spares ==
+             UCT_NPRDMA_RMA_NUM_REPLIES) &&
             (side->small_pool.num_free + side->num_spares ==
              side->small_pool.num_slots));
 }
