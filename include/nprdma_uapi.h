@@ -53,7 +53,7 @@
 
 /*
  * A state word, ARCHITECTURE 2. A NIC may read the page if bit 0 is set (the R
- * window points at it), and write it if bit 1 is set (the W window does). The
+ * view points at it), and write it if bit 1 is set (the write view does). The
  * other bits count the changes of the word, modulo 2^30; the count never goes
  * back. A word of 0 means that the page has never been present. A bit is set
  * after the translation for the NIC points at the page, and cleared before the
@@ -111,21 +111,21 @@ struct nprdma_ioc_query {
                                      * device can be attached; else empty */
 };
 
-/* Windows of devices can be re-pointed on this machine, as far as is known
+/* Views of devices can be re-pointed on this machine, as far as is known
  * without a device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
 #define NPRDMA_IOC_FEATURE_DEVICES (1ull << 0)
 
 
 /**
- * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial window, and allow it to
+ * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial view, and allow it to
  * import the regions of this context. A device that is attached already is
- * checked again, without the window. A device stays attached until the end of
+ * checked again, without the view. A device stays attached until the end of
  * the context. The name of a subfunction's RDMA device stands for the PCI
  * function that it is a part of.
  *
  *   EINVAL      `name` is not terminated, or empty; `reserved` is not zero.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
- *   EOPNOTSUPP  It is not for RDMA, or its windows cannot be re-pointed safely;
+ *   EOPNOTSUPP  It is not for RDMA, or its views cannot be re-pointed safely;
  *               see `why`.
  *   ENOMEM      No memory.
  *   EINTR       A signal came first. One call of a user is executed at a time,
@@ -203,7 +203,7 @@ struct nprdma_ioc_region_create {
 
 /**
  * NPRDMA_IOC_REGION_DESTROY: end a region. When it returns all its pages are
- * absent, for devices that still have windows on it too, and its registrations
+ * absent, for devices that still have views on it too, and its registrations
  * are gone. Its states descriptor and mappings stay valid; the header says
  * `dead`. Closing the device, or the end of the process, does the same to all
  * regions.
@@ -220,7 +220,7 @@ struct nprdma_ioc_region_destroy {
 
 /**
  * NPRDMA_IOC_EXPORT: get a dma-buf descriptor of a region, close-on-exec. Its
- * offsets [0, length) are the R window, [length, 2 length) the W window, and
+ * offsets [0, length) are the read view, [length, 2 length) the write view, and
  * the state words follow, read-only. Only the address space of the context can
  * have a device import it, and only devices attached before.
  *

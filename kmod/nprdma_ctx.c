@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_ctx.h"
-#include "pte/nprdma_window.h"
+#include "pte/nprdma_view.h"
 
 #include <linux/device.h>
 #include <linux/random.h>

@@ -11,7 +11,7 @@
 #include <linux/xarray.h>
 
 #include "nprdma_limits.h"
-#include "pte/nprdma_window.h"
+#include "pte/nprdma_view.h"
 
 struct device;
 struct seq_file;
@@ -26,7 +26,7 @@ struct nprdma_event_counts {
 	u64 revoked;		/* pages that lost a bit at user's request */
 };
 
-/* Both rest areas, at which windows of absent pages point */
+/* Both rest areas, at which views of absent pages point */
 #define NPRDMA_CTX_REST_BYTES	(2L * NPRDMA_REST_PAGES * PAGE_SIZE)
 
 /*

@@ -7,7 +7,7 @@
  * page table changes.
  *
  * A device that imports a region several times, as RDMA drivers do for every
- * memory region, has one pair of windows. Each attachment gets a scatterlist of
+ * memory region, has one pair of views. Each attachment gets a scatterlist of
  * its own, since importers trim the first and last entries.
  */
 
@@ -22,7 +22,7 @@
 #include "pte/nprdma_pte.h"
 #include "nprdma_kregion.h"
 #include "nprdma_states_map.h"
-#include "pte/nprdma_window.h"
+#include "pte/nprdma_view.h"
 
 /* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
 MODULE_INFO(import_ns, "DMA_BUF");
@@ -30,14 +30,14 @@ MODULE_INFO(import_ns, "DMA_BUF");
 /* Pages that are processed without releasing the lock */
 #define BATCH_PAGES	NPRDMA_CHUNK_PAGES
 
-/* A region, which the dma-buf holds, on a device, which the windows hold */
+/* A region, which the dma-buf holds, on a device, which the views hold */
 struct nprdma_import {
 	struct list_head	link;	/* in the region's list of devices */
 	unsigned int		users;	/* attachments, under attach_lock */
 	struct nprdma_kregion	*region;
 	struct device		*dev;
-	struct nprdma_window	*read;
-	struct nprdma_window	*write;
+	struct nprdma_view	*read;
+	struct nprdma_view	*write;
 	struct nprdma_states_map *states;
 	long			charged; /* kernel memory accounted for */
 	u64			iova_bytes; /* likewise */
@@ -51,18 +51,18 @@ static size_t dmabuf_size(const struct nprdma_kregion *region)
 static long import_memory(const struct nprdma_kregion *region)
 {
 	return sizeof(struct nprdma_import) +
-	       2 * nprdma_window_memory(region->npages) +
+	       2 * nprdma_view_memory(region->npages) +
 	       nprdma_states_map_memory(region);
 }
 
-static int make_window(struct nprdma_import *import, struct page *rest,
-		       bool writable, struct nprdma_window **win)
+static int make_view(struct nprdma_import *import, struct page *rest,
+		     bool writable, struct nprdma_view **win)
 {
 	struct nprdma_reason why = { };
-	struct nprdma_window *made;
+	struct nprdma_view *made;
 
-	made = nprdma_window_create(import->dev, rest, import->region->npages,
-				    writable, &why);
+	made = nprdma_view_create(import->dev, rest, import->region->npages,
+				  writable, &why);
 	if (IS_ERR(made)) {
 		/* The user gets only the errno, from the driver that imports */
 		dev_info_ratelimited(import->dev,
@@ -74,7 +74,7 @@ static int make_window(struct nprdma_import *import, struct page *rest,
 	return 0;
 }
 
-/* Point new windows at the pages that are present, with the lock held */
+/* Point new views at the pages that are present, with the lock held */
 static void take_over(struct nprdma_import *import, unsigned long first,
 		      unsigned long n)
 {
@@ -88,29 +88,29 @@ static void take_over(struct nprdma_import *import, unsigned long first,
 		if (!(entry & NPRDMA_ENTRY_PRESENT))
 			continue;
 		pfn = entry >> NPRDMA_ENTRY_SHIFT;
-		nprdma_window_point(import->read, i, 1, &pfn);
+		nprdma_view_point(import->read, i, 1, &pfn);
 		if (entry & NPRDMA_ENTRY_W)
-			nprdma_window_point(import->write, i, 1, &pfn);
+			nprdma_view_point(import->write, i, 1, &pfn);
 	}
-	nprdma_window_flush(import->read, first, n);
-	nprdma_window_flush(import->write, first, n);
+	nprdma_view_flush(import->read, first, n);
+	nprdma_view_flush(import->write, first, n);
 }
 
 /*
- * From when they are in the list on, new windows are pointed with the others.
+ * From when they are in the list on, new views are pointed with the others.
  * Then they are pointed at the pages that were present before. Only after that
  * does the device get their addresses.
  *
  * Returns 0; -EINTR: the process was killed.
  */
-static int link_windows(struct nprdma_import *import)
+static int link_views(struct nprdma_import *import)
 {
 	struct nprdma_kregion *region = import->region;
 	unsigned long i;
 
 	spin_lock(&region->lock);
-	list_add_tail(&import->read->link, &region->windows);
-	list_add_tail(&import->write->link, &region->windows);
+	list_add_tail(&import->read->link, &region->views);
+	list_add_tail(&import->write->link, &region->views);
 	spin_unlock(&region->lock);
 
 	for (i = 0; i < region->npages; i += BATCH_PAGES) {
@@ -124,9 +124,9 @@ static int link_windows(struct nprdma_import *import)
 	return 0;
 }
 
-/* The opposite order: a window that points at memory must be in the list */
-static void unlink_window(struct nprdma_kregion *region,
-			  struct nprdma_window *win)
+/* The opposite order: a view that points at memory must be in the list */
+static void unlink_view(struct nprdma_kregion *region,
+			struct nprdma_view *win)
 {
 	unsigned long i, n;
 
@@ -139,8 +139,8 @@ static void unlink_window(struct nprdma_kregion *region,
 	for (i = 0; i < region->npages; i += n) {
 		n = min(region->npages - i, BATCH_PAGES);
 		spin_lock(&region->lock);
-		nprdma_window_point(win, i, n, NULL);
-		nprdma_window_flush(win, i, n);
+		nprdma_view_point(win, i, n, NULL);
+		nprdma_view_flush(win, i, n);
 		spin_unlock(&region->lock);
 		cond_resched();
 	}
@@ -153,11 +153,11 @@ static void import_destroy(struct nprdma_import *import)
 {
 	struct nprdma_kregion *region = import->region;
 
-	unlink_window(region, import->read);
-	unlink_window(region, import->write);
+	unlink_view(region, import->read);
+	unlink_view(region, import->write);
 	nprdma_states_map_destroy(import->states);
-	nprdma_window_destroy(import->read);
-	nprdma_window_destroy(import->write);
+	nprdma_view_destroy(import->read);
+	nprdma_view_destroy(import->write);
 	if (import->iova_bytes)
 		nprdma_uncharge_iova(region->ctx->user, import->dev,
 				     import->iova_bytes);
@@ -186,10 +186,10 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 		goto err;
 	import->iova_bytes = dmabuf_size(region);
 
-	ret = make_window(import, region->signature, false, &import->read);
+	ret = make_view(import, region->signature, false, &import->read);
 	if (ret)
 		goto err;
-	ret = make_window(import, region->blackhole, true, &import->write);
+	ret = make_view(import, region->blackhole, true, &import->write);
 	if (ret)
 		goto err;
 	import->states = nprdma_states_map_create(region, dev,
@@ -199,7 +199,7 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 		import->states = NULL;
 		goto err;
 	}
-	ret = link_windows(import);
+	ret = link_views(import);
 	if (ret)
 		goto err;
 	return import;
@@ -268,8 +268,8 @@ static void dmabuf_detach(struct dma_buf *dmabuf,
 	mutex_unlock(&region->attach_lock);
 }
 
-static struct scatterlist *add_window(struct scatterlist *sg,
-				      const struct nprdma_window *win)
+static struct scatterlist *add_view(struct scatterlist *sg,
+				    const struct nprdma_view *win)
 {
 	unsigned int i;
 
@@ -299,8 +299,8 @@ static struct sg_table *dmabuf_map(struct dma_buf_attachment *attach,
 		kfree(sgt);
 		return ERR_PTR(ret);
 	}
-	sg = add_window(sgt->sgl, import->read);
-	sg = add_window(sg, import->write);
+	sg = add_view(sgt->sgl, import->read);
+	sg = add_view(sg, import->write);
 	nprdma_states_map_add(import->states, sg);
 	return sgt;
 }

@@ -257,7 +257,7 @@ static bool nprdma_batch_has(const struct nprdma_kregion *region,
 		batch->bits) == batch->bits;
 }
 
-/* Point the windows at a run of pages; flush and states follow */
+/* Point the views at a run of pages; flush and states follow */
 static void nprdma_batch_point(struct nprdma_kregion *region,
 			       const struct nprdma_batch *batch,
 			       const unsigned long *frames, unsigned int from,
@@ -291,13 +291,13 @@ static void nprdma_batch_remember(struct nprdma_kregion *region,
 	*entry = frame << NPRDMA_ENTRY_SHIFT | NPRDMA_ENTRY_PRESENT;
 	if (batch->bits & NPRDMA_PAGE_W)
 		*entry |= NPRDMA_ENTRY_W;
-	/* A reader of the bits finds the windows re-pointed */
+	/* A reader of the bits finds the views re-pointed */
 	smp_store_release(&region->states.words[page],
 			  nprdma_state_next(word, batch->bits));
 }
 
 /*
- * Put the pages of a batch in, with the lock held: windows, flush, states.
+ * Put the pages of a batch in, with the lock held: views, flush, states.
  * Pages that have the bits are skipped. The batch ends before a page that
  * cannot be used, unless only resident pages are asked for.
  *

@@ -89,7 +89,7 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 
 /*
  * Take pages away from devices, with the lock held, in the order of
- * ARCHITECTURE 3: states, windows, flush with drain. The kernel may take the
+ * ARCHITECTURE 3: states, views, flush with drain. The kernel may take the
  * pages when this has returned. R implies W. With @touch, words of pages that
  * lose no bit change as well. Neither sleeps nor allocates. Returns the number
  * of pages that lost a bit.
@@ -257,7 +257,7 @@ static void nprdma_kregion_free(struct kref *ref)
 	struct nprdma_kregion *region =
 		container_of(ref, struct nprdma_kregion, ref);
 
-	WARN_ON(!list_empty(&region->windows));
+	WARN_ON(!list_empty(&region->views));
 	nprdma_kregion_uncharge(region, atomic_long_read(&region->bytes));
 	nprdma_uncharge_region(region->ctx->user);
 	nprdma_states_free(&region->states);
@@ -296,7 +296,7 @@ static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
 	xa_init_flags(&region->registrations,
 		      XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	spin_lock_init(&region->lock);
-	INIT_LIST_HEAD(&region->windows);
+	INIT_LIST_HEAD(&region->views);
 	mutex_init(&region->attach_lock);
 	INIT_LIST_HEAD(&region->devices);
 	return region;

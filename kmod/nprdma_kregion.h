@@ -73,7 +73,7 @@ struct nprdma_kregion {
 	unsigned long present;	/* pages that have a bit */
 	struct rb_root_cached tree;	/* registrations, in pages */
 	unsigned long num_registrations;
-	struct list_head windows;
+	struct list_head views;
 	struct nprdma_event_counts counters;
 
 	/* Rest areas of the context; set before the first export */

@@ -29,7 +29,7 @@ static int nprdma_open(struct inode *inode, struct file *file)
 
 /*
  * No call is in progress any more, and none will come. Regions and context stay
- * in memory while devices have windows on them and peers map their states.
+ * in memory while devices have views on them and peers map their states.
  */
 static int nprdma_release(struct inode *inode, struct file *file)
 {

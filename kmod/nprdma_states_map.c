@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_states_map.h"
-#include "pte/nprdma_window.h"
+#include "pte/nprdma_view.h"
 
 #include <linux/dma-mapping.h>
 #include <linux/mm.h>
@@ -30,7 +30,7 @@ long nprdma_states_map_memory(const struct nprdma_kregion *region)
 }
 
 /*
- * As for windows: every page has the address that was mapped. The R window has
+ * As for views: every page has the address that was mapped. The read view has
  * shown that the driver makes mappings that can only be read.
  */
 static int check_piece(struct nprdma_states_map *map,
@@ -133,7 +133,7 @@ void nprdma_states_map_destroy(struct nprdma_states_map *map)
 		dma_unmap_sgtable(map->dev, &map->pieces[i], DMA_TO_DEVICE, 0);
 		sg_free_table(&map->pieces[i]);
 	}
-	/* As for windows: no translation of a freed page is left */
+	/* As for views: no translation of a freed page is left */
 	if (map->npieces)
 		iommu_flush_iotlb_all(map->domain);
 	kvfree(map);

@@ -94,7 +94,7 @@ TRACE_EVENT(nprdma_miss,
 		  __entry->tgid, __entry->region, __entry->page, __entry->ret)
 );
 
-/* Windows of devices were re-pointed: at frames, or away from them */
+/* Views of devices were re-pointed: at frames, or away from them */
 TRACE_EVENT(nprdma_repoint,
 	TP_PROTO(pid_t tgid, u32 region, u32 bits, unsigned long first,
 		 unsigned long n, bool present),

@@ -65,7 +65,7 @@ def load_edu(_session):
         for module in RXE_MODULES:
             if is_loaded(module):
                 must("rmmod", module)
-    # Addresses for windows of 256 MiB
+    # Addresses for views of 256 MiB
     load_module("nprdma_edu", "dma_bits=40")
 
 
@@ -103,18 +103,18 @@ def pages(session, contestant, batch):
 
 PAGES = [ratio(f"populate {contestant}", "touch none",
                what=f"populate, {contestant} : CPU's own faults")
-         for contestant in ("region", "window")]
+         for contestant in ("region", "view")]
 PAGES += [ratio(f"take {contestant}", "take none",
                 what=f"MADV_DONTNEED, {contestant} : without a region")
-          for contestant in ("region", "window")]
+          for contestant in ("region", "view")]
 
 
 def registration(session, contestant, size):
-    """By nprdma, alone or with the windows of a device behind VT-d; or by
+    """By nprdma, alone or with the views of a device behind VT-d; or by
     ibv_reg_mr() on rxe0, which has no IOMMU."""
     if contestant == "nprdma":
         return reg("first")(session, contestant, size)
-    if contestant == "windows":
+    if contestant == "views":
         load_edu(session)
         return field_of(bench(session, "import", size), "us")
     load_rxe(session)
@@ -133,14 +133,14 @@ def cycle(session, contestant, batch):
 
 KERNEL = [
     Row("kernel.pages", "region imported by a device behind VT-d", pages,
-        ("none", "region", "window"), PAGES, sizes=(1, 64), scale="pages",
+        ("none", "region", "view"), PAGES, sizes=(1, 64), scale="pages",
         prepare=load_edu),
     Row("kernel.registration", "first registration, untouched", registration,
         ("nprdma", "ibv_reg_mr"), [ratio("ibv_reg_mr", "nprdma", ">=", 20)],
         sizes=(256 * MIB,), prepare=load_rxe),
-    Row("kernel.windows", "first registration and import, untouched",
-        registration, ("windows", "ibv_reg_mr"),
-        [ratio("ibv_reg_mr", "windows", ">=", 20)],
+    Row("kernel.views", "first registration and import, untouched",
+        registration, ("views", "ibv_reg_mr"),
+        [ratio("ibv_reg_mr", "views", ">=", 20)],
         sizes=(256 * MIB,), prepare=load),
     # The limit is close
     Row("kernel.cycle", "map, touch and unmap", cycle,

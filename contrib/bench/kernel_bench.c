@@ -4,7 +4,7 @@
  * What the kernel module costs, for the lines kernel.* of contrib/bench, as
  * root in a guest:
  *
- *   kernel_bench pages none|region|window BATCH COUNT
+ *   kernel_bench pages none|region|view BATCH COUNT
  *                  BATCH pages at a time are touched, populated and taken
  *                  away again (MADV_DONTNEED), COUNT times: as they are, in a
  *                  region, or in a region that a device has imported
@@ -105,7 +105,7 @@ static int attach_edu(int ctx)
 }
 
 /* Has it import the region, as an RDMA device would */
-static void new_window(int ctx, int edu, uint32_t region)
+static void new_view(int ctx, int edu, uint32_t region)
 {
     struct nprdma_ioc_export export = {
         .size = sizeof(export), .region = region
@@ -124,7 +124,7 @@ static void import(size_t length)
     char *memory = map_memory(length);
     double start = now_us();
 
-    new_window(ctx, edu, new_region(ctx, memory, length));
+    new_view(ctx, edu, new_region(ctx, memory, length));
     printf("us %.3f\n", now_us() - start);
 }
 
@@ -146,8 +146,8 @@ static void pages(const char *kind, size_t batch, size_t count)
         ctx    = open_context();
         region = new_region(ctx, memory, length);
     }
-    if (strcmp(kind, "window") == 0) {
-        new_window(ctx, attach_edu(ctx), region);
+    if (strcmp(kind, "view") == 0) {
+        new_view(ctx, attach_edu(ctx), region);
     }
     for (i = 0; i < count; ++i) {
         part  = memory + (i % PAGES_BATCHES) * batch * PAGE;
@@ -241,7 +241,7 @@ int main(int argc, char **argv)
     } else if ((argc == 4) && (strcmp(argv[1], "cycle") == 0)) {
         cycle(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
     } else {
-        fprintf(stderr, "usage: kernel_bench pages none|region|window "
+        fprintf(stderr, "usage: kernel_bench pages none|region|view "
                         "BATCH COUNT\n       kernel_bench import BYTES\n"
                         "       kernel_bench verbs DEVICE BYTES\n"
                         "       kernel_bench cycle BATCH COUNT\n");

@@ -7,7 +7,7 @@ void hw_access_open(hw_access_t *a, const char *from, const char *to,
 {
     pair_open(&a->pair, from, to);
     pair_connect(&a->pair);
-    if (kind == HW_WINDOWS) {
+    if (kind == HW_VIEWS) {
         (void)hw_attach(&a->region, to);
     }
     hw_region_map(&a->region, kind, length);

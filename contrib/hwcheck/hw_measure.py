@@ -46,25 +46,25 @@ class Bench:
         count = self.args.count
         return max(count * 4 * KIB // max(size, 4 * KIB), count // 50, 4)
 
-    def windows(self, *words):
-        """Microseconds that hw_windows prints."""
+    def views(self, *words):
+        """Microseconds that hw_views prints."""
         text = self.steps.command([self.program, *map(str, words)])
         return float(last_line(text, "us: "))
 
     def register(self):
         """First registration of untouched memory."""
         self.measure("verbs", "first registration", lambda _s, kind, size:
-                     self.windows("register", kind, self.ports[1], size),
+                     self.views("register", kind, self.ports[1], size),
                      self.kinds, sizes=(self.args.region * MIB,))
 
     def access(self, operation, depth):
-        """Latency, or time per access with several in flight. Windows are
+        """Latency, or time per access with several in flight. Views are
         used as the transport does: a get of a few words is verified by its
         data, all else by a READ of the states behind it."""
         def command(_session, kind, size):
-            if kind == "windows" and (operation == "put" or size > 64):
+            if kind == "views" and (operation == "put" or size > 64):
                 kind = "verified"
-            return self.windows("access", kind, operation, *self.ports, size,
+            return self.views("access", kind, operation, *self.ports, size,
                                 self.number_of(size), depth)
 
         what = f"{operation}, {depth} in flight" if depth > 1 else operation

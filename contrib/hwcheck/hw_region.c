@@ -93,26 +93,26 @@ import_part(struct ibv_pd *pd, int fd, uint64_t offset, size_t length,
 
 void hw_region_import(hw_region_t *r, struct ibv_pd *pd)
 {
-    struct nprdma_ioc_export window = {.size = sizeof(window),
-                                       .region = r->id};
+    struct nprdma_ioc_export view = {.size = sizeof(view),
+                                     .region = r->id};
     uint64_t address                = (uintptr_t)r->memory;
 
-    CALL(r, NPRDMA_IOC_EXPORT, &window);
-    r->read = import_part(pd, window.fd, 0, r->length, address,
+    CALL(r, NPRDMA_IOC_EXPORT, &view);
+    r->read = import_part(pd, view.fd, 0, r->length, address,
                           IBV_ACCESS_REMOTE_READ);
-    r->write = import_part(pd, window.fd, r->length, r->length, address,
+    r->write = import_part(pd, view.fd, r->length, r->length, address,
                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    r->state_mr = import_part(pd, window.fd, 2 * r->length,
+    r->state_mr = import_part(pd, view.fd, 2 * r->length,
                               r->length / HW_PAGE * sizeof(uint32_t), 0,
                               IBV_ACCESS_REMOTE_READ);
-    close(window.fd);
+    close(view.fd);
 }
 
 /* --- regions ---------------------------------------------------------------*/
 
 void hw_region_map(hw_region_t *r, hw_kind_t kind, size_t length)
 {
-    if (kind != HW_WINDOWS) {
+    if (kind != HW_VIEWS) {
         memset(r, 0, sizeof(*r));
         r->module = -1;
     }
@@ -128,7 +128,7 @@ void hw_region_register(hw_region_t *r, struct ibv_pd *pd)
     int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                  IBV_ACCESS_REMOTE_READ;
 
-    if (r->kind == HW_WINDOWS) {
+    if (r->kind == HW_VIEWS) {
         create_region(r);
         hw_region_import(r, pd);
         return;
@@ -145,7 +145,7 @@ void hw_region_register(hw_region_t *r, struct ibv_pd *pd)
 void hw_region_close(hw_region_t *r)
 {
     CHECK(ibv_dereg_mr(r->read) == 0, "deregistration");
-    if (r->kind == HW_WINDOWS) {
+    if (r->kind == HW_VIEWS) {
         CHECK(ibv_dereg_mr(r->write) == 0, "deregistration");
         CHECK(ibv_dereg_mr(r->state_mr) == 0, "deregistration");
         munmap(r->mapped, r->mapped_size);
@@ -163,7 +163,7 @@ void hw_populate(const hw_region_t *r, size_t page, size_t count,
         .length = count * HW_PAGE
     };
 
-    if (r->kind == HW_WINDOWS) {
+    if (r->kind == HW_VIEWS) {
         CALL(r, NPRDMA_IOC_POPULATE, &arg);
     }
 }

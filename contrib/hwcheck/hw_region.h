@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /* Memory that one device accesses in the name of another one by RDMA: pinned,
- * on demand, or through windows of the kernel module. Whatever cannot be made
+ * on demand, or through views of the kernel module. Whatever cannot be made
  * ends the program with a message. */
 
 #ifndef HW_REGION_H
@@ -19,7 +19,7 @@ enum { HW_SKIPPED = 77 };
 typedef enum {
     HW_PINNED,
     HW_ON_DEMAND,
-    HW_WINDOWS
+    HW_VIEWS
 } hw_kind_t;
 
 typedef struct {
@@ -29,7 +29,7 @@ typedef struct {
     struct ibv_mr     *read;   /* remote READs, by addresses of `memory` */
     struct ibv_mr     *write;  /* remote WRITEs, likewise */
 
-    /* With HW_WINDOWS */
+    /* With HW_VIEWS */
     int               module;    /* context, or -1 */
     uint32_t          id;
     uint64_t          signature; /* that absent pages read as */
@@ -43,21 +43,21 @@ typedef struct {
  * not matter). @return The answer, and the context in `module`. */
 struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device);
 
-/** Maps memory. With HW_WINDOWS the device must be attached. */
+/** Maps memory. With HW_VIEWS the device must be attached. */
 void hw_region_map(hw_region_t *r, hw_kind_t kind, size_t length);
 
 /** Registers it with a device. This is what an application would wait for. Ends
  * the program with HW_SKIPPED if the device has no such registration. */
 void hw_region_register(hw_region_t *r, struct ibv_pd *pd);
 
-/** Registers it again, with HW_WINDOWS, after the device has lost its driver.
+/** Registers it again, with HW_VIEWS, after the device has lost its driver.
  * The registrations that there were are forgotten. */
 void hw_region_import(hw_region_t *r, struct ibv_pd *pd);
 
 /** Deregisters, unmaps, and closes the context. */
 void hw_region_close(hw_region_t *r);
 
-/** Makes pages accessible; without HW_WINDOWS they are. */
+/** Makes pages accessible; without HW_VIEWS they are. */
 void hw_populate(const hw_region_t *r, size_t page, size_t count,
                  unsigned flags);
 

@@ -46,7 +46,7 @@ void hw_speed_register(hw_kind_t kind, const char *device, size_t length)
     double start;
 
     pair_open(&pair, device, device);
-    if (kind == HW_WINDOWS) {
+    if (kind == HW_VIEWS) {
         (void)hw_attach(&region, device);
     }
     hw_region_map(&region, kind, length);

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Tests of hw_windows that print lines "NAME: VALUE", and end the program if
+/* Tests of hw_views that print lines "NAME: VALUE", and end the program if
  * something is wrong. */
 
 #ifndef HW_TESTS_H

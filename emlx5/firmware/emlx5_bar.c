@@ -138,7 +138,7 @@ static void emlx5_segment_read_bytes(emlx5_hca_t *hca, uint64_t offset,
     }
 }
 
-/* 1 if the range is inside of the window */
+/* 1 if the range is inside of the view */
 static int emlx5_bar_is_in(uint64_t offset, uint32_t length, uint64_t begin,
                            uint64_t size)
 {

@@ -10,9 +10,9 @@
 
 #include "nprdma_kdevice.h"
 #include "nprdma_pte.h"
-#include "nprdma_window.h"
+#include "nprdma_view.h"
 
-/* Pages of the trial window: more than a leaf table, not a multiple of 8 */
+/* Pages of the trial view: more than a leaf table, not a multiple of 8 */
 #define TRIAL_PAGES	1027
 
 /*
@@ -55,7 +55,7 @@ static bool has_acpi_table(const char *signature)
 	return true;
 }
 
-/* Whether this machine can re-point windows at all. May sleep. */
+/* Whether this machine can re-point views at all. May sleep. */
 bool nprdma_device_support(struct nprdma_reason *why)
 {
 	int err = 0;
@@ -224,21 +224,21 @@ u64 nprdma_device_iova_bytes(struct device *dev)
 	return min_t(u64, last, BIT_ULL(63) - 1) + 1;
 }
 
-static int try_window(struct device *dev, bool writable,
-		      struct nprdma_reason *why)
+static int try_view(struct device *dev, bool writable,
+		    struct nprdma_reason *why)
 {
-	struct nprdma_window *win;
+	struct nprdma_view *win;
 	struct page *rest;
 	int ret = 0;
 
 	rest = nprdma_rest_alloc(0);
 	if (!rest)
 		return nprdma_reason_set(why, -ENOMEM, "out of memory");
-	win = nprdma_window_create(dev, rest, TRIAL_PAGES, writable, why);
+	win = nprdma_view_create(dev, rest, TRIAL_PAGES, writable, why);
 	if (IS_ERR(win))
 		ret = PTR_ERR(win);
 	else
-		nprdma_window_destroy(win);
+		nprdma_view_destroy(win);
 	nprdma_rest_free(rest);
 	return ret;
 }
@@ -330,9 +330,9 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
 	 * import repeats all of its checks, so one that succeeds is enough.
 	 */
 	if (!ret && xa_load(&logged, log_id(pdev)) != PASSED) {
-		ret = try_window(dev, false, why);
+		ret = try_view(dev, false, why);
 		if (!ret)
-			ret = try_window(dev, true, why);
+			ret = try_view(dev, true, why);
 	}
 	if (!ret)
 		describe(pdev, &root, info, why);
@@ -340,8 +340,8 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
 }
 
 /*
- * Check whether a device can have windows, and describe it, or say why not.
- * Until it has passed once, makes a small window of either kind, with all the
+ * Check whether a device can have views, and describe it, or say why not.
+ * Until it has passed once, makes a small view of either kind, with all the
  * checks of a real one. May sleep; takes the device's lock. Returns 0; -ENODEV
  * if it has no driver, so that its next driver may change the domain;
  * -EOPNOTSUPP; -ENOMEM; -EINTR if a signal came first.

@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Which devices can have windows, and why others cannot. In doubt a device is
+ * Which devices can have views, and why others cannot. In doubt a device is
  * refused: a device that accesses a page after the kernel has taken it may
  * overwrite memory of another process.
  */

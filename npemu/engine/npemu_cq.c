@@ -77,7 +77,7 @@ npemu_cq_place(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
             return IBV_WC_LOC_PROT_ERR;
         }
 
-        if (npemu_unlikely(mr->window != NPEMU_WINDOW_NONE)) {
+        if (npemu_unlikely(mr->view != NPEMU_VIEW_NONE)) {
             return npemu_cq_place_tabled(rq, wqe,
                                          npemu_cq_sge_offset(wqe, i) + skip,
                                          data, left);

@@ -32,7 +32,7 @@ static void npemu_dma_list_add(npemu_dma_list_t *list, uint64_t va,
 {
     list->iov[list->count].iov_base = (void*)(uintptr_t)va;
     list->iov[list->count].iov_len  = length;
-    list->window[list->count]       = NPEMU_WINDOW_NONE;
+    list->view[list->count]       = NPEMU_VIEW_NONE;
     list->length                   += length;
     ++list->count;
 }
@@ -51,7 +51,7 @@ static npemu_map_t npemu_dma_list_set_table(npemu_dma_list_t *list,
         return NPEMU_MAP_TABLE;
     }
 
-    list->window[list->count - 1] = mr->window;
+    list->view[list->count - 1] = mr->view;
     list->table[list->count - 1]  = table;
     list->tabled                  = 1;
     return NPEMU_MAP_OK;
@@ -72,7 +72,7 @@ npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
     }
 
     npemu_dma_list_add(list, va, length);
-    if (npemu_likely(mr->window == NPEMU_WINDOW_NONE)) {
+    if (npemu_likely(mr->view == NPEMU_VIEW_NONE)) {
         list->on_demand |= mr->access & IBV_ACCESS_ON_DEMAND;
         list->outside   |= !npemu_peer_maps(peer, va, length);
         return NPEMU_MAP_OK;

@@ -25,8 +25,8 @@ typedef struct {
     unsigned      on_demand; /* nonzero: pages may be absent or unmapped */
     unsigned      outside; /* nonzero: elements are not in the owner's arena */
     uint64_t      length; /* bytes in all */
-    uint8_t       window[NPEMU_MAX_SGE]; /* npemu_window_t, by element */
-    npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the window is plain */
+    uint8_t       view[NPEMU_MAX_SGE]; /* npemu_view_t, by element */
+    npemu_table_t *table[NPEMU_MAX_SGE]; /* unless the view is plain */
 } npemu_dma_list_t;
 
 typedef enum {
@@ -56,7 +56,7 @@ static inline void npemu_dma_list_plain(npemu_dma_list_t *list, void *addr,
                                         uint64_t length)
 {
     list->iov[0]    = (struct iovec){addr, length};
-    list->window[0] = NPEMU_WINDOW_NONE;
+    list->view[0] = NPEMU_VIEW_NONE;
     list->count     = 1;
     list->tabled    = 0;
     list->on_demand = 0;

@@ -46,7 +46,7 @@ typedef struct {
     /* The chunk */
     uint64_t               addr;
     uint64_t               left;       /* of the element */
-    uint32_t               window;     /* npemu_window_t */
+    uint32_t               view;     /* npemu_view_t */
     npemu_table_t          *table;
     uint64_t               first_page;
     uint32_t               present;    /* bit by page */
@@ -83,7 +83,7 @@ static void npemu_side_init(npemu_side_t *side, const npemu_dma_list_t *list,
 /* Does a table decide whether pages are present? */
 static inline int npemu_side_is_paged(const npemu_side_t *side)
 {
-    return side->window & NPRDMA_PAGE_BITS;
+    return side->view & NPRDMA_PAGE_BITS;
 }
 
 /* Are its states the kernel module's? */
@@ -99,7 +99,7 @@ static inline void npemu_side_load(npemu_side_t *side)
 
     side->addr   = (uintptr_t)iov->iov_base + side->offset;
     side->left   = iov->iov_len - side->offset;
-    side->window = side->list->window[side->index];
+    side->view = side->list->view[side->index];
     side->table  = side->list->table[side->index];
 }
 
@@ -128,7 +128,7 @@ static uint64_t npemu_side_cut_fault(npemu_side_t *side, uint64_t length)
     if (side->page_end == 0) {
         side->page_end = npemu_page_end(side->addr);
         npemu_fault_begin(side->table, side->addr - side->table->address,
-                          side->window, ticket);
+                          side->view, ticket);
     }
 
     length = npemu_min(length, side->page_end - side->addr);
@@ -289,7 +289,7 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
     side->present    = 0;
     for (i = 0; i < count; ++i) {
         side->words[i] = nprdma_page_load(&states[i]);
-        side->present |= !!(side->words[i] & side->window) << i;
+        side->present |= !!(side->words[i] & side->view) << i;
     }
 
     if (npemu_unlikely(side->addr < side->absent_end)) {
@@ -502,7 +502,7 @@ static npemu_dma_status_t npemu_xfer_piece(npemu_xfer_t *xfer, uint64_t done,
 
     if (!src_present) {
         ret = npemu_xfer_fill(xfer, done, length);
-    } else if (xfer->src.window == NPEMU_WINDOW_STATES) {
+    } else if (xfer->src.view == NPEMU_VIEW_STATES) {
         length = npemu_states_run(xfer, done, length);
         ret    = npemu_xfer_states(xfer, done, length);
     } else {
@@ -684,16 +684,16 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
 static inline int npemu_side_is_fast(const npemu_dma_list_t *list,
                                      uint64_t done, uint64_t length)
 {
-    uint32_t window = list->window[0];
+    uint32_t view = list->view[0];
     const npemu_table_t *table;
     uint64_t offset, first, last;
 
-    if (window == NPEMU_WINDOW_NONE) {
+    if (view == NPEMU_VIEW_NONE) {
         return 1;
     }
 
     table = list->table[0];
-    if (npemu_unlikely((window == NPEMU_WINDOW_STATES) ||
+    if (npemu_unlikely((view == NPEMU_VIEW_STATES) ||
                        (table->kernel != NULL) ||
                        (atomic_load_explicit(&table->header->hooks,
                                              memory_order_relaxed) != 0))) {
@@ -704,7 +704,7 @@ static inline int npemu_side_is_fast(const npemu_dma_list_t *list,
     first  = offset / NPRDMA_PAGE_SIZE;
     last   = (offset + length - 1) / NPRDMA_PAGE_SIZE;
     return nprdma_page_load_all(&table->states[first], last - first + 1,
-                                NULL) & window;
+                                NULL) & view;
 }
 
 /*

@@ -11,7 +11,7 @@
  * Check an access and translate its address, as a NIC does on every access.
  * Only inside an epoch, or for the own process while the caller knows that the
  * key stays registered. `access`: rights that are needed, enum
- * ibv_access_flags. `va`: address in that process; with window S, offset in the
+ * ibv_access_flags. `va`: address in that process; with view S, offset in the
  * array of states. Returns the record, or NULL if the access is not allowed.
  */
 static inline const npemu_mr_shm_t *

@@ -189,14 +189,14 @@ enum {
     NPEMU_EV_QP_DRAINED    = 1 << 7
 };
 
-/* What an MR covers: memory, or a window of an IOMMU table. R and W are the bit
+/* What an MR covers: memory, or a view of an IOMMU table. R and W are the bit
  * that the state of a page must have. */
 typedef enum {
-    NPEMU_WINDOW_NONE   = 0,
-    NPEMU_WINDOW_R      = NPRDMA_PAGE_R,
-    NPEMU_WINDOW_W      = NPRDMA_PAGE_W,
-    NPEMU_WINDOW_STATES = 4
-} npemu_window_t;
+    NPEMU_VIEW_NONE   = 0,
+    NPEMU_VIEW_R      = NPRDMA_PAGE_R,
+    NPEMU_VIEW_W      = NPRDMA_PAGE_W,
+    NPEMU_VIEW_STATES = 4
+} npemu_view_t;
 
 /* No queue pair uses the record; otherwise enum ibv_qp_type, which has no 0 */
 enum {
@@ -226,11 +226,11 @@ typedef struct {
     _Atomic uint32_t key;      /* 0: invalid. Written last */
     uint32_t         pd;
     uint32_t         access;
-    uint32_t         window;   /* npemu_window_t */
+    uint32_t         view;   /* npemu_view_t */
     uint64_t         iova;
     uint64_t         length;
-    uint64_t         addr;     /* window S: offset in the array of states */
-    uint32_t         table;    /* index, unless the window is plain */
+    uint64_t         addr;     /* view S: offset in the array of states */
+    uint32_t         table;    /* index, unless the view is plain */
     uint32_t         table_gen;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_mr_shm_t;
 

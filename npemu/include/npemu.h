@@ -162,8 +162,8 @@ struct ibv_mr *npemu_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buf,
 /**
  * Takes the descriptor of a region of this process (npemu_iommu.h), and pins no
  * memory. EBADF if it is not open, EINVAL with one line for any other
- * descriptor, EINVAL if the range is not within one window, EACCES for rights
- * to write through a window that is read-only, ENOSPC, EMFILE or ENOMEM.
+ * descriptor, EINVAL if the range is not within one view, EACCES for rights
+ * to write through a view that is read-only, ENOSPC, EMFILE or ENOMEM.
  */
 struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset,
                                    size_t length, uint64_t iova, int fd,

@@ -7,9 +7,9 @@
  *
  * A table belongs to one region of one process. Its descriptor takes the place
  * of the kernel module's dma-buf (ARCHITECTURE 5) as an argument of
- * npemu_reg_dmabuf_mr(): offsets [0, length) are the R window, [length, 2
- * length) the W window, and behind them are the page states, read-only. The
- * memory behind the windows is that of the process that created the table.
+ * npemu_reg_dmabuf_mr(): offsets [0, length) are the read view, [length, 2
+ * length) the write view, and behind them are the page states, read-only. The
+ * memory behind the views is that of the process that created the table.
  *
  * These functions may run in hooks on memory functions. So they neither call
  * malloc() nor map memory through the C library.
@@ -67,7 +67,7 @@ int npemu_iommu_create(uint64_t address, size_t length, uint64_t signature,
 void npemu_iommu_destroy(npemu_iommu_t *iommu);
 
 /**
- * Make pages absent in windows. The pages themselves may be taken only after
+ * Make pages absent in views. The pages themselves may be taken only after
  * @ref npemu_iommu_drain has returned as well. May be called in hooks.
  *
  * Bits are set by nprdma_page_change(), with the word as it was before the page
@@ -76,7 +76,7 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu);
  *
  * @param [in] first  First page.
  * @param [in] count  Pages.
- * @param [in] bits   Windows, NPRDMA_PAGE_BITS for both.
+ * @param [in] bits   Views, NPRDMA_PAGE_BITS for both.
  * @param [in] touch  Nonzero: also change the words of pages that had none of
  *                    the bits, so that page-ins that began before the call
  *                    fail. This is implied once a fault plan has evicted a page
@@ -179,13 +179,13 @@ void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
 
 /*
  * "On the nth access to the page, evict it." An access is all that one work
- * request does in one page through one window, whatever the NIC's granule is.
+ * request does in one page through one view, whatever the NIC's granule is.
  * It counts if the page is present. The plan changes the state only: the page
  * itself stays, so that no data is lost.
  */
 typedef struct npemu_fault {
     uint64_t page;    /* index */
-    uint32_t windows; /* which accesses count: NPRDMA_PAGE_R, _W or both */
+    uint32_t views; /* which accesses count: NPRDMA_PAGE_R, _W or both */
     uint32_t access;  /* the nth of these evicts it, from 1 */
     uint32_t tear;    /* bytes of the page, from its start, that are present
                        * for this access; NPRDMA_PAGE_SIZE: it is evicted
@@ -203,7 +203,7 @@ typedef struct npemu_fault {
  * evicts once.
  *
  * @return Index of the entry; -1 if there are too many, or it is invalid (page
- *         outside of the table, no window, access 0, tear > NPRDMA_PAGE_SIZE).
+ *         outside of the table, no view, access 0, tear > NPRDMA_PAGE_SIZE).
  */
 int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault);
 

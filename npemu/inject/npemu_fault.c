@@ -14,7 +14,7 @@ int npemu_fault_add(npemu_iommu_header_t *header, const npemu_fault_t *fault)
     uint32_t i, count;
 
     if ((fault->page >= header->length / NPRDMA_PAGE_SIZE) ||
-        !(fault->windows & NPRDMA_PAGE_BITS) || (fault->access == 0) ||
+        !(fault->views & NPRDMA_PAGE_BITS) || (fault->access == 0) ||
         (fault->tear > NPRDMA_PAGE_SIZE)) {
         return -1;
     }
@@ -65,7 +65,7 @@ static int npemu_fault_concerns(const npemu_fault_entry_t *entry,
 {
     return (atomic_load(&entry->state) == state) &&
            (entry->fault.page == ticket->page) &&
-           (entry->fault.windows & ticket->window);
+           (entry->fault.views & ticket->view);
 }
 
 /* Where in the page an entry tears the access. */
@@ -76,7 +76,7 @@ static uint32_t npemu_fault_tear(const npemu_fault_t *fault, uint32_t start)
     return (tear < NPRDMA_PAGE_SIZE) ? tear : NPRDMA_PAGE_SIZE;
 }
 
-void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
+void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t view,
                        npemu_fault_ticket_t *ticket)
 {
     npemu_iommu_header_t *header = table->header;
@@ -85,10 +85,10 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
 
     ticket->page   = offset / NPRDMA_PAGE_SIZE;
     ticket->start  = offset % NPRDMA_PAGE_SIZE;
-    ticket->window = window;
+    ticket->view = view;
     ticket->evict  = 0;
     ticket->entry  = NULL;
-    if (!(nprdma_page_load(&table->states[ticket->page]) & window)) {
+    if (!(nprdma_page_load(&table->states[ticket->page]) & view)) {
         return; /* only present pages can be evicted */
     }
 
@@ -116,7 +116,7 @@ npemu_fault_entry_random(npemu_iommu_header_t *header,
                          const npemu_fault_ticket_t *ticket)
 {
     npemu_fault_t fault = {.page    = ticket->page,
-                           .windows = NPRDMA_PAGE_BITS,
+                           .views = NPRDMA_PAGE_BITS,
                            .access  = UINT32_MAX,
                            .restore = ticket->restore};
     int index;

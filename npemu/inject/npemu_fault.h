@@ -14,7 +14,7 @@
 typedef struct {
     uint64_t            page;
     uint32_t            start;   /* first byte of it that is accessed */
-    uint32_t            window;
+    uint32_t            view;
     int                 evict;   /* nonzero: evict it */
     uint32_t            tear;    /* at this byte of it */
     uint32_t            restore;
@@ -22,7 +22,7 @@ typedef struct {
 } npemu_fault_ticket_t;
 
 /** Begin an access of a page: count it, and look up the plan. */
-void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t window,
+void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t view,
                        npemu_fault_ticket_t *ticket);
 
 /** The access has reached `tear`: evict the page. */

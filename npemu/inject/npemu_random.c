@@ -25,13 +25,13 @@
 
 #define NPEMU_RANDOM_PATH_MAX 256
 
-/* One eviction, and its line in a record: "OWNER.NUMBER PAGE ACCESS WINDOW TEAR
+/* One eviction, and its line in a record: "OWNER.NUMBER PAGE ACCESS VIEW TEAR
  * RESTORE". OWNER.NUMBER is the table, see npemu_iommu.c. */
 typedef struct {
     uint64_t name;
     uint64_t page;
     uint32_t access;
-    uint32_t window;
+    uint32_t view;
     uint32_t tear;
     uint32_t restore;
     uint32_t number;  /* in the record, from 1 */
@@ -154,7 +154,7 @@ static void npemu_random_record(const npemu_random_line_t *line)
 
     length = snprintf(text, sizeof(text), "%u.%u %lu %u %u %u %u\n",
                       (unsigned)(line->name >> 32), (unsigned)line->name,
-                      (unsigned long)line->page, line->access, line->window,
+                      (unsigned long)line->page, line->access, line->view,
                       line->tear, line->restore);
     if (npemu_file_write(npemu_random.record_fd, text, length) != length) {
         npemu_warn("a line of the fault record is lost: %s", strerror(errno));
@@ -168,7 +168,7 @@ void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     line.name   = table->header->name;
     line.page   = ticket->page;
     line.access = atomic_fetch_add(&table->accesses[ticket->page], 1) + 1;
-    line.window = ticket->window;
+    line.view = ticket->view;
     if (!(npemu_random.is_replay ? npemu_random_replay(&line) :
                                    npemu_random_draw(&line,
                                                      ticket->start))) {
@@ -207,13 +207,13 @@ static int npemu_random_field(const char **text, uint64_t max, char follows,
  * record, or is truncated. */
 static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
 {
-    uint64_t owner, number, access, window, tear, restore;
+    uint64_t owner, number, access, view, tear, restore;
 
     if (!npemu_random_field(&text, UINT32_MAX, '.', &owner) ||
         !npemu_random_field(&text, UINT32_MAX, ' ', &number) ||
         !npemu_random_field(&text, UINT64_MAX, ' ', &line->page) ||
         !npemu_random_field(&text, UINT32_MAX, ' ', &access) ||
-        !npemu_random_field(&text, NPRDMA_PAGE_BITS, ' ', &window) ||
+        !npemu_random_field(&text, NPRDMA_PAGE_BITS, ' ', &view) ||
         !npemu_random_field(&text, NPRDMA_PAGE_SIZE, ' ', &tear) ||
         !npemu_random_field(&text, UINT32_MAX, '\n', &restore)) {
         return 0;
@@ -221,10 +221,10 @@ static int npemu_random_parse_line(const char *text, npemu_random_line_t *line)
 
     line->name    = (owner << 32) | number;
     line->access  = access;
-    line->window  = window;
+    line->view  = view;
     line->tear    = tear;
     line->restore = restore;
-    return (access > 0) && (window > 0);
+    return (access > 0) && (view > 0);
 }
 
 /* Lines are sorted. An access is evicted once in a run. If it is twice in the
@@ -279,7 +279,7 @@ static int npemu_random_load(const char *path)
         } else {
             ret = EINVAL;
             npemu_error("fault record %s, line %zu: not \"OWNER.NUMBER PAGE "
-                        "ACCESS WINDOW TEAR RESTORE\"", path, count + 1);
+                        "ACCESS VIEW TEAR RESTORE\"", path, count + 1);
         }
     }
     fclose(file);

@@ -185,7 +185,7 @@ static void npemu_mr_free(npemu_proc_t *proc, npemu_mr_t *mr)
     free(mr);
 }
 
-/* Make the MR usable. `addr`, `window` and the table are set. */
+/* Make the MR usable. `addr`, `view` and the table are set. */
 static void npemu_mr_publish(npemu_proc_t *proc, const npemu_mr_t *mr,
                              uint64_t iova, unsigned access)
 {
@@ -263,59 +263,59 @@ static struct ibv_mr *npemu_mr_reg(struct ibv_pd *ibpd, void *addr,
 
     shm         = &proc->shm->mrs[mr->super.handle];
     shm->addr   = start;
-    shm->window = NPEMU_WINDOW_NONE;
+    shm->view = NPEMU_VIEW_NONE;
     npemu_mr_publish(proc, mr, iova, access);
     return &mr->super;
 }
 
-/* The window of a region that contains a range of its descriptor, and the
- * address of the range (npemu_mr_shm_t::addr); NPEMU_WINDOW_NONE if none
+/* The view of a region that contains a range of its descriptor, and the
+ * address of the range (npemu_mr_shm_t::addr); NPEMU_VIEW_NONE if none
  * contains it. */
-static npemu_window_t npemu_mr_window(const npemu_table_t *table,
-                                      uint64_t offset, uint64_t length,
-                                      uint64_t *addr)
+static npemu_view_t npemu_mr_view(const npemu_table_t *table,
+                                  uint64_t offset, uint64_t length,
+                                  uint64_t *addr)
 {
     uint64_t size = table->num_pages * NPRDMA_PAGE_SIZE;
     const struct {
-        npemu_window_t window;
+        npemu_view_t view;
         uint64_t       length;
         uint64_t       addr;
     } ranges[] = {
-        {NPEMU_WINDOW_R,      size, table->address},
-        {NPEMU_WINDOW_W,      size, table->address},
-        {NPEMU_WINDOW_STATES, table->num_pages * sizeof(uint32_t), 0}
+        {NPEMU_VIEW_R,      size, table->address},
+        {NPEMU_VIEW_W,      size, table->address},
+        {NPEMU_VIEW_STATES, table->num_pages * sizeof(uint32_t), 0}
     };
     unsigned i;
 
     for (i = 0; i < sizeof(ranges) / sizeof(ranges[0]); ++i) {
         if (offset < ranges[i].length) {
             *addr = ranges[i].addr + offset;
-            return (length <= ranges[i].length - offset) ? ranges[i].window :
-                                                           NPEMU_WINDOW_NONE;
+            return (length <= ranges[i].length - offset) ? ranges[i].view :
+                                                           NPEMU_VIEW_NONE;
         }
         offset -= ranges[i].length;
     }
-    return NPEMU_WINDOW_NONE;
+    return NPEMU_VIEW_NONE;
 }
 
-/* Find the window, check the rights, and fill in the record. */
-static int npemu_mr_set_window(npemu_mr_shm_t *shm, const npemu_table_t *table,
-                               uint64_t offset, uint64_t length,
-                               unsigned access)
+/* Find the view, check the rights, and fill in the record. */
+static int npemu_mr_set_view(npemu_mr_shm_t *shm, const npemu_table_t *table,
+                             uint64_t offset, uint64_t length,
+                             unsigned access)
 {
     const unsigned writes = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                             IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND;
 
-    shm->window = npemu_mr_window(table, offset, length, &shm->addr);
-    if (shm->window == NPEMU_WINDOW_NONE) {
+    shm->view = npemu_mr_view(table, offset, length, &shm->addr);
+    if (shm->view == NPEMU_VIEW_NONE) {
         npemu_error("cannot register %lu bytes at offset %lu of a region of "
-                    "%lu pages: they are not within one window",
+                    "%lu pages: they are not within one view",
                     (unsigned long)length, (unsigned long)offset,
                     (unsigned long)table->num_pages);
         return EINVAL;
     }
 
-    return ((shm->window != NPEMU_WINDOW_W) && (access & writes)) ? EACCES : 0;
+    return ((shm->view != NPEMU_VIEW_W) && (access & writes)) ? EACCES : 0;
 }
 
 struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *ibpd, uint64_t offset,
@@ -347,7 +347,7 @@ struct ibv_mr *npemu_reg_dmabuf_mr(struct ibv_pd *ibpd, uint64_t offset,
     }
 
     shm = &proc->shm->mrs[mr->super.handle];
-    ret = npemu_mr_set_window(shm, table, offset, length, access);
+    ret = npemu_mr_set_view(shm, table, offset, length, access);
     if (ret != 0) {
         goto err_mr;
     }

@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /* nprdma-check DEVICE...: asks the kernel module whether devices can have
- * windows. For nprdma-env --check. */
+ * views. For nprdma-env --check. */
 
 #include <nprdma_uapi.h>
 

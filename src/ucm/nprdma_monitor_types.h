@@ -71,7 +71,7 @@ typedef struct nprdma_monitor_params {
     /* Owner of the states of the pages: nprdma_backend_xx */
     const struct nprdma_backend *backend;
 
-    /* The NIC, where a back end re-points windows of it: its PCI address, such
+    /* The NIC, where a back end re-points views of it: its PCI address, such
      * as "0000:03:00.0"; else NULL. Used during nprdma_monitor_create()
      * only. */
     const char                  *device;

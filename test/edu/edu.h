@@ -60,7 +60,7 @@ void edu_read_bytes(int edu, uint64_t offset, void *data, uint32_t length);
 /* Let the device fill EDU_DMA bytes with a word */
 void edu_write(int edu, uint64_t offset, uint64_t word);
 
-/* Offsets of a page in the windows, and of its state */
+/* Offsets of a page in the views, and of its state */
 uint64_t in_r(size_t page);
 uint64_t in_w(const fixture_t *f, size_t page);
 uint64_t in_states(const fixture_t *f, size_t page);

@@ -100,10 +100,10 @@ static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
 
 /*
  * A call that fails in the middle leaves nothing behind, and succeeds
- * afterwards. The first attach of a device makes two windows and an entry for
+ * afterwards. The first attach of a device makes two views and an entry for
  * the device, so this is the first case. An export makes two areas, which stay,
  * then a descriptor and a file. An import accounts for its I/O addresses, makes
- * two windows, and a mapping and a list of the states, and each window makes at
+ * two views, and a mapping and a list of the states, and each view makes at
  * least three allocations.
  */
 KMOD_CASE(errors, no_memory)
@@ -126,7 +126,7 @@ KMOD_CASE(errors, no_memory)
 }
 
 /*
- * Absent entries of a context's windows point at pages of their own, 8 for R
+ * Absent entries of a context's views point at pages of their own, 8 for R
  * and 8 for W. These are accounted once. The export fails if the limit lacks
  * the last byte of them.
  */
@@ -160,7 +160,7 @@ KMOD_CASE(errors, accounted)
     export_limited(&total);
 }
 
-/* I/O addresses of a region of 64 pages: 128 pages of windows and 1 of
+/* I/O addresses of a region of 64 pages: 128 pages of views and 1 of
  * states */
 #define EACH (129 * PAGE)
 
@@ -278,7 +278,7 @@ static void import_and_die(void *at)
 }
 
 /* Killed at each kernel function that fails in no_memory, up to the last one
- * before the windows and the states are complete */
+ * before the views and the states are complete */
 KMOD_CASE(errors, killed_importing)
 {
     struct nprdma_edu_dma nothing = {.length = 1};

@@ -186,7 +186,7 @@ KMOD_CASE(region, states)
 }
 
 /* Populated before the device was attached, and taken away after. Several
- * imports, as for several memory regions of one device, share the windows. */
+ * imports, as for several memory regions of one device, share the views. */
 KMOD_CASE(region, imports)
 {
     struct nprdma_ioc_stats one, two;
@@ -222,7 +222,7 @@ KMOD_CASE(region, imports)
     CHECK(two.bytes < one.bytes);
 }
 
-/* Pointing windows at pages, and away from them, is traced */
+/* Pointing views at pages, and away from them, is traced */
 KMOD_CASE(region, traced)
 {
     char ids[64];
@@ -452,7 +452,7 @@ KMOD_CASE(large, pieces)
     edu_release(f.edu);
 }
 
-/* A window beyond the device's DMA mask is refused. The administrator gets the
+/* A view beyond the device's DMA mask is refused. The administrator gets the
  * reason, and nothing of it is left. */
 KMOD_CASE(region, full)
 {
@@ -495,7 +495,7 @@ static unsigned count_invalidations(unsigned order)
     return count;
 }
 
-/* Flushing 16 pages of both windows takes one invalidation each, or more if the
+/* Flushing 16 pages of both views takes one invalidation each, or more if the
  * unit's largest one is smaller */
 KMOD_CASE(invalidations, all)
 {

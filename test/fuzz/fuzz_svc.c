@@ -24,7 +24,7 @@ typedef struct {
     uint64_t address;
     uint64_t length;
     uint32_t access;
-    int      has_windows;
+    int      has_views;
 } fuzz_region_t;
 
 static const fuzz_region_t fuzz_regions[] = {
@@ -36,7 +36,7 @@ static const fuzz_region_t fuzz_regions[] = {
 
 #define FUZZ_NUM_REGIONS (sizeof(fuzz_regions) / sizeof(fuzz_regions[0]))
 
-/* Pages of the regions with windows, and the state of each */
+/* Pages of the regions with views, and the state of each */
 #define FUZZ_NUM_PAGES   50
 #define FUZZ_STATE       0x1237
 
@@ -244,7 +244,7 @@ static void fuzz_reply(const void *message, size_t size, uint8_t type,
     }
 }
 
-/* Register a range, and give it windows */
+/* Register a range, and give it views */
 static nprdma_reg_t *
 fuzz_register(nprdma_reg_table_t *table, const fuzz_region_t *fuzz,
               nprdma_region_t *region)
@@ -258,7 +258,7 @@ fuzz_register(nprdma_reg_table_t *table, const fuzz_region_t *fuzz,
     region->length     = FUZZ_NUM_PAGES * NPRDMA_PAGE_SIZE;
     mem                = nprdma_reg_extra(reg);
     mem->reg           = reg;
-    mem->has_region    = fuzz->has_windows;
+    mem->has_region    = fuzz->has_views;
     mem->range.region  = region;
     mem->range.address = fuzz->address;
     mem->range.length  = fuzz->length;

@@ -2,7 +2,7 @@
 
 /*
  * What an administrator sees: statistics in debugfs, tracepoints, and the
- * errors that the user gets. (test/edu tests the tracepoints of windows, which
+ * errors that the user gets. (test/edu tests the tracepoints of views, which
  * need a device.)
  */
 

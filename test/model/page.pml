@@ -4,7 +4,7 @@
  * Pages of both sides, as the memory monitor and a NIC without page faults see
  * them (ARCHITECTURE 3, state order). Included by the model of operations.
  *
- * The state that software reads and the IOMMU entries behind the windows are
+ * The state that software reads and the IOMMU entries behind the views are
  * separate variables, as in a real machine. The emulated RNIC has them in one
  * word, so two steps here are one step there, and what holds here holds there.
  * (monitor.pml models the IOTLB, and threads of one monitor.)
@@ -41,7 +41,7 @@
 #define NEW        2
 
 /* The NIC executes these concurrently: the data of the operation, and the READs
- * of states before and after it. Only the first goes through windows. */
+ * of states before and after it. Only the first goes through views. */
 #define DATA       0
 #define BEFORE     1
 #define AFTER      2

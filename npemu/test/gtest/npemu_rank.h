@@ -45,7 +45,7 @@ struct RankInfo {
     Remote  memory;
 };
 
-/* A rank's memory: for each lane of each other rank a window that it writes to,
+/* A rank's memory: for each lane of each other rank a view that it writes to,
  * an area that all may read and that never changes, and a counter. */
 struct Layout {
     static constexpr size_t LANES   = 4;

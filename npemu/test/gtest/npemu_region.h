@@ -44,7 +44,7 @@ public:
     size_t   length;
 };
 
-/* A region over memory that is there, with MRs on its three windows. */
+/* A region over memory that is there, with MRs on its three views. */
 class Region {
 public:
     Region(Device &device, void *memory, size_t length,
@@ -93,7 +93,7 @@ public:
         return nprdma_page_load(&iommu.states[page]);
     }
 
-    /* Makes pages present in windows, or absent. */
+    /* Makes pages present in views, or absent. */
     void set(size_t first, size_t count, uint32_t bits = NPRDMA_PAGE_BITS)
     {
         for (size_t i = first; i < first + count; ++i) {

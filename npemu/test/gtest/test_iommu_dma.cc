@@ -14,7 +14,7 @@ using namespace npt;
 
 namespace {
 
-/* What the region's windows do in an access. */
+/* What the region's views do in an access. */
 enum Kind { REMOTE_READ, REMOTE_WRITE, LOCAL_READ, LOCAL_WRITE };
 
 struct Range {
@@ -92,7 +92,7 @@ protected:
                  const std::function<void(const Range &)> &access)
     {
         bool from_region = (kind == REMOTE_READ) || (kind == LOCAL_READ);
-        /* Only the bit of the window decides */
+        /* Only the bit of the view decides */
         uint32_t bit = from_region ? NPRDMA_PAGE_R : NPRDMA_PAGE_W;
 
         region->set_all(bit);
@@ -177,15 +177,15 @@ protected:
         servant.connect(device);
         run_all(kind, [&](const Range &range) {
             bool reads = (kind == REMOTE_READ) || (kind == LOCAL_READ);
-            ibv_mr *window = reads ? region->r : region->w;
-            ibv_sge own    = region->sge(window, range.offset, range.length);
+            ibv_mr *view = reads ? region->r : region->w;
+            ibv_sge own    = region->sge(view, range.offset, range.length);
             ibv_sge there  = {(uintptr_t)plain.data + range.offset,
                               (uint32_t)range.length, mr->lkey};
             bool is_local  = (kind == LOCAL_READ) || (kind == LOCAL_WRITE);
             Wr wr(1, opcode(kind), {is_local ? own : there});
 
             if (!is_local) {
-                wr.rdma(region->remote(window, range.offset));
+                wr.rdma(region->remote(view, range.offset));
             } else if (with_servant) {
                 wr.rdma(Remote{servant.memory.addr + range.offset,
                                servant.memory.rkey});

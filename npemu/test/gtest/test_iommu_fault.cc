@@ -75,9 +75,9 @@ protected:
     }
 
     int add(uint64_t page, uint32_t access, uint32_t tear = 0,
-            uint32_t restore = 0, uint32_t windows = NPRDMA_PAGE_BITS)
+            uint32_t restore = 0, uint32_t views = NPRDMA_PAGE_BITS)
     {
-        npemu_fault_t fault = {page, windows, access, tear, restore, 0};
+        npemu_fault_t fault = {page, views, access, tear, restore, 0};
 
         return npemu_fault_add(region->iommu.header, &fault);
     }
@@ -491,14 +491,14 @@ TEST_F(test_iommu_fault_random, is_recorded_and_replayed)
     EXPECT_GT(faults, 40u); /* of 800 accesses */
     EXPECT_LT(faults, 120u);
     for (const auto &line : recorded) {
-        unsigned owner, number, access, window, tear, restore;
+        unsigned owner, number, access, view, tear, restore;
         unsigned long page;
         ASSERT_EQ(7, sscanf(line.c_str(), "%u.%u %lu %u %u %u %u", &owner,
-                            &number, &page, &access, &window, &tear,
+                            &number, &page, &access, &view, &tear,
                             &restore)) << line;
         EXPECT_EQ(3u, owner);
         EXPECT_LT(page, PAGES);
-        EXPECT_EQ(NPRDMA_PAGE_R, window);
+        EXPECT_EQ(NPRDMA_PAGE_R, view);
         EXPECT_EQ(0u, tear % 256);
     }
 

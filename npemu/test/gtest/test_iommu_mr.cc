@@ -58,7 +58,7 @@ protected:
     Shared memory;
 };
 
-TEST_F(test_iommu_mr, ranges_must_lie_in_one_window)
+TEST_F(test_iommu_mr, ranges_must_lie_in_one_view)
 {
     Region region(device, memory.data, SIZE);
     int fd = region.iommu.fd;
@@ -74,7 +74,7 @@ TEST_F(test_iommu_mr, ranges_must_lie_in_one_window)
     EXPECT_EQ(EINVAL, reg_error(fd, 0, 0));
 }
 
-TEST_F(test_iommu_mr, read_only_windows_refuse_write_access)
+TEST_F(test_iommu_mr, read_only_views_refuse_write_access)
 {
     Region region(device, memory.data, SIZE);
     int fd = region.iommu.fd;

@@ -10,7 +10,7 @@
 BEGIN_C_DECLS
 
 /* A back end owns the states of the pages of a region, and re-points the
- * windows of the NIC. It is the kernel module or its emulation. The monitor
+ * views of the NIC. It is the kernel module or its emulation. The monitor
  * decides *when* a page is populated or invalidated; the back end does it, in
  * the order of ARCHITECTURE 3. */
 
@@ -64,7 +64,7 @@ typedef struct nprdma_backend {
     /* Nonzero: the kernel invalidates pages before it takes them, whatever the
      * cause, and pages that it takes during a populate do not get their bits.
      * So memory hooks need not invalidate for a NIC that accesses memory
-     * through the windows. They have to for a NIC that accesses virtual
+     * through the views. They have to for a NIC that accesses virtual
      * addresses, which therefore has a drain: the kernel does not wait for
      * it. */
     int         notified;
@@ -136,7 +136,7 @@ extern const nprdma_backend_t nprdma_backend_emulated;
 /* Kernel module, with an emulated NIC: the fd of a region maps its states */
 extern const nprdma_backend_t nprdma_backend_kernel;
 
-/* Kernel module, with a device whose windows it re-points: the fd of a region
+/* Kernel module, with a device whose views it re-points: the fd of a region
  * is a dma-buf. Invalidating flushes the IOMMU, which drains the device. */
 extern const nprdma_backend_t nprdma_backend_device;
 

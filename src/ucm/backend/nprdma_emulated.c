@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 /* The states of pages are the table of the emulated NIC's IOMMU. Clearing a
- * state re-points the window. The drain waits for accesses that are in
+ * state re-points the view. The drain waits for accesses that are in
  * progress. */
 
 

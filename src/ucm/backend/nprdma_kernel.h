@@ -41,7 +41,7 @@ ucs_status_t nprdma_kernel_create(nprdma_region_t *region,
                                   int *states_fd_p);
 
 /* Take pages away from devices by a call of the module. When it returns, no
- * device accesses them through windows, even if another thread, or the kernel,
+ * device accesses them through views, even if another thread, or the kernel,
  * has taken them. For memory hooks. Returns the pages that lost a bit. */
 size_t nprdma_kernel_take(const nprdma_region_t *region,
                           const nprdma_kernel_priv_t *self, size_t first,

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* The kernel module with a real device. The device imports a region as a
- * dma-buf, and the module re-points the windows that it then has. The module
+ * dma-buf, and the module re-points the views that it then has. The module
  * flushes the IOMMU before it lets go of a page, and the flush drains the
  * device: nothing else has to wait for it. */
 
@@ -29,7 +29,7 @@ static ucs_status_t nprdma_device_attach(const char *device, char *why)
     if ((device == NULL) || (strlen(device) >= sizeof(attach.name))) {
         snprintf(why, NPRDMA_BACKEND_WHY_MAX,
                  "the device has no PCI address: only PCI functions have "
-                 "windows");
+                 "views");
         return UCS_ERR_NO_DEVICE;
     }
 

@@ -21,7 +21,7 @@ BEGIN_C_DECLS
 typedef struct nprdma_region {
     uintptr_t                  address;   /* Of the first byte, page aligned */
     size_t                     length;    /* Bytes, whole pages */
-    /* Offsets: [0, length) R window, [length, 2 * length) W window, then the
+    /* Offsets: [0, length) read view, [length, 2 * length) write view, then the
      * states */
     int                        fd;
     /* Each 64-bit word of an absent page; one per process */

@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * emlx5_gone FROM TO FILE: FROM writes to memory of TO through windows of
+ * emlx5_gone FROM TO FILE: FROM writes to memory of TO through views of
  * nprdma.ko while pages come and go, and TO is reset or loses its driver. It
  * prints "traffic" when that may begin. Pages continue to come and go. When
  * FILE exists, TO must be there again, and the region is imported again.
@@ -56,7 +56,7 @@ static void *gone_turn(void *arg)
     return NULL;
 }
 
-/* A WRITE to all pages; windows has more to say about where it lands */
+/* A WRITE to all pages; views has more to say about where it lands */
 static enum ibv_wc_status gone_put(gone_t *gone, time_t end)
 {
     hw_access_t *a = &gone->access;
@@ -157,7 +157,7 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    hw_access_open(a, argv[1], argv[2], HW_WINDOWS, LENGTH);
+    hw_access_open(a, argv[1], argv[2], HW_VIEWS, LENGTH);
     memset(a->region.memory, 0, LENGTH);
     CHECK(pthread_create(&thread, NULL, gone_turn, &gone) == 0, "no thread");
     printf("gone: %s\n", ibv_wc_status_str(gone_put_until(&gone, 0)));

@@ -19,7 +19,7 @@ mlx5_are_active() {
 }
 
 # module_needed: skips without nprdma.ko, and sets what the transport needs here.
-# A window costs QEMU a mapping for each page, and it has 65535 of them.
+# A view costs QEMU a mapping for each page, and it has 65535 of them.
 module_needed() {
     [ -f "$NPRDMA_KMOD/nprdma.ko" ] || skip "no $NPRDMA_KMOD/nprdma.ko"
     export UCX_NPRDMA_EMULATION=no UCX_NPRDMA_TIMEOUT=2s

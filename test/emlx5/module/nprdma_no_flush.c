@@ -2,7 +2,7 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * A negative control: while this is loaded, nprdma.ko re-points windows without
+ * A negative control: while this is loaded, nprdma.ko re-points views without
  * a flush of the IOMMU. So devices may access a page that they have lost.
  */
 
@@ -50,5 +50,5 @@ static void __exit nprdma_no_flush_exit(void)
 
 module_init(nprdma_no_flush_init);
 module_exit(nprdma_no_flush_exit);
-MODULE_DESCRIPTION("Test of nprdma.ko: windows without a flush");
+MODULE_DESCRIPTION("Test of nprdma.ko: views without a flush");
 MODULE_LICENSE("GPL");

@@ -74,7 +74,7 @@ protected:
                             "(NPRDMA_TEST_BACKEND=kernel)";
         }
         test_monitor::SetUp();
-        params.drain = nullptr; /* The NIC uses the windows */
+        params.drain = nullptr; /* The NIC uses the views */
     }
 
     void TearDown() override

@@ -11,7 +11,7 @@ extern "C" {
 #endif
 
 /*
- * A verbs device whose DMA goes through windows, made of the emulated RNIC: its
+ * A verbs device whose DMA goes through views, made of the emulated RNIC: its
  * back end flushes when it invalidates, so it has no drain. It can refuse
  * things, and it can lie.
  */

@@ -114,7 +114,7 @@ int page_table_fault(page_table_t *table, const page_fault_t *fault)
 {
     npemu_fault_t entry = {
         .page       = page_table_index(table, fault->address),
-        .windows    = fault->windows,
+        .views    = fault->views,
         .access     = fault->access,
         .tear       = fault->tear,
         .restore    = fault->restore,

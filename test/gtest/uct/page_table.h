@@ -37,7 +37,7 @@ enum {
 /* As npemu_fault_t, with an address */
 typedef struct page_fault {
     const void *address;    /* Any address in the page */
-    uint32_t   windows;
+    uint32_t   views;
     uint32_t   access;
     uint32_t   tear;
     uint32_t   restore;

@@ -289,7 +289,7 @@ TEST_P(test_death, killed_at_random)
     SCOPED_TRACE("seed " + std::to_string(seed));
     for (int round = 0; round < num_rounds; ++round) {
         start();
-        unsigned window = 1 + random() % 8;
+        unsigned view = 1 + random() % 8;
         double kill_at  = now() + (random() % 3000) * 1e-6;
         double last     = 0;
         size_t done     = 0;
@@ -300,7 +300,7 @@ TEST_P(test_death, killed_at_random)
                 m_peer->kill();
                 kill_at = 0;
             }
-            if (m_entity->failed.empty() && (num_outstanding() < window)) {
+            if (m_entity->failed.empty() && (num_outstanding() < view)) {
                 start_one();
             }
             m_entity->progress();

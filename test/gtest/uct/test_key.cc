@@ -31,7 +31,7 @@ protected:
     static constexpr size_t area      = num_pages * page;
     /* Large enough that the NIC executes the put; smaller ones go to the
      * service */
-    static constexpr size_t window = 3;
+    static constexpr size_t view = 3;
 
     config_t config() override { return {{"NPRDMA_REVOKE", GetParam()}}; }
 
@@ -180,15 +180,15 @@ protected:
         return memcmp(data.data(), at(index), page) == 0;
     }
 
-    /* The pages of a window that a put changes, whatever status it returns */
+    /* The pages of a view that a put changes, whatever status it returns */
     pages_t writable_in(size_t index, const change_t &change)
     {
-        std::vector<char> junk(window * page, (char)0xEE);
+        std::vector<char> junk(view * page, (char)0xEE);
         pages_t result;
 
         reconnect(put(junk.data(), junk.size(), (uint64_t)at(index),
                       forge_at(index, change)));
-        for (size_t i = index; i < index + window; ++i) {
+        for (size_t i = index; i < index + view; ++i) {
             if (memchr(at(i), 0xEE, page) != nullptr) {
                 result.insert(i);
             }
@@ -213,7 +213,7 @@ protected:
     {
         pages_t result;
 
-        for (size_t i = 0; i + window <= num_pages; ++i) {
+        for (size_t i = 0; i + view <= num_pages; ++i) {
             auto more = writable_in(i, [](auto &) {});
             result.insert(more.begin(), more.end());
         }
@@ -315,8 +315,8 @@ TEST_P(test_key, forged_range)
     EXPECT_EQ(range(0, 16, ended), writable());
 }
 
-/* Forged remote keys. A key for get only opens the same R window, and no other
- * number opens anything. The numbers tried include those of local windows. */
+/* Forged remote keys. A key for get only opens the same read view, and no other
+ * number opens anything. The numbers tried include those of local views. */
 TEST_P(test_key, forged_remote_keys)
 {
     auto other = packed(m_get_key);

@@ -167,7 +167,7 @@ TEST_F(test_mem, packing_leaves_untouched_memory_alone)
     }
 }
 
-/* Present pages of a short buffer are in the windows when its key is packed: to
+/* Present pages of a short buffer are in the views when its key is packed: to
  * wake a thread for them takes longer. That thread does the rest of a long one
  * (the control). */
 TEST_F(test_mem, packing_populates_a_short_buffer_at_once)

@@ -34,7 +34,7 @@ public:
 };
 
 const config_t on_demand  = {{"NPRDMA_MONITOR", "odp"}};
-const config_t windows    = {{"NPRDMA_MONITOR", "emulated"}};
+const config_t views    = {{"NPRDMA_MONITOR", "emulated"}};
 const config_t copy_mode  = {{"NPRDMA_MONITOR", "copy"}};
 
 } // namespace
@@ -131,8 +131,8 @@ INSTANTIATE_TEST_SUITE_P(
                 ::testing::Values("explicit", "implicit"),
                 ::testing::Values(
                         tiers{"both", on_demand, on_demand},
-                        tiers{"to_windows", on_demand, windows},
-                        tiers{"from_windows", windows, on_demand},
+                        tiers{"to_views", on_demand, views},
+                        tiers{"from_views", views, on_demand},
                         tiers{"to_copy", on_demand, copy_mode},
                         tiers{"from_copy", copy_mode, on_demand})),
         [](const auto &info) {

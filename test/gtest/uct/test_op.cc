@@ -88,10 +88,10 @@ void paged_buffer::evict(size_t offset, size_t length, uint32_t bits)
     }
 }
 
-int paged_buffer::fault(size_t offset, uint32_t windows, uint32_t access,
+int paged_buffer::fault(size_t offset, uint32_t views, uint32_t access,
                         uint32_t tear, uint32_t restore, bool from_start)
 {
-    page_fault_t fault = {ptr(offset), windows, access, tear, restore,
+    page_fault_t fault = {ptr(offset), views, access, tear, restore,
                           from_start};
 
     int index = page_table_fault(table(), &fault);

@@ -47,7 +47,7 @@ public:
     page_table_t *table();
     bool has(size_t offset, size_t length, uint32_t bits);
     void evict(size_t offset, size_t length, uint32_t bits = PAGE_R | PAGE_W);
-    int fault(size_t offset, uint32_t windows, uint32_t access, uint32_t tear,
+    int fault(size_t offset, uint32_t views, uint32_t access, uint32_t tear,
               uint32_t restore, bool from_start = false);
     page_table_stats_t stats();
 
@@ -133,7 +133,7 @@ protected:
         return is_local ? *m_local : *m_remote;
     }
 
-    static uint32_t window(op_t op, bool is_local)
+    static uint32_t view(op_t op, bool is_local)
     {
         return ((op == PUT_ZCOPY) == is_local) ? PAGE_R : PAGE_W;
     }

@@ -17,7 +17,7 @@ void test_op_order::renew(op_t op, unsigned times, uint32_t restore)
     m_local->fill(m_seed++);
     m_remote->fill(m_seed++);
     for (unsigned i = 0; i < times; ++i) {
-        m_remote->fault(word, window(op, false), 1, 0, restore);
+        m_remote->fault(word, view(op, false), 1, 0, restore);
     }
 }
 
@@ -536,7 +536,7 @@ TEST_F(test_op_order, puts_leave_slots)
     static const size_t get_length = 8000; /* Its reply needs a slot for data */
 
     for (int turn = 0; turn < 3; ++turn) {
-        uct_nprdma_rkey_t no_window = *(uct_nprdma_rkey_t*)m_rkey;
+        uct_nprdma_rkey_t no_view = *(uct_nprdma_rkey_t*)m_rkey;
         std::string result(get_length, 0);
         completion put, get;
         uint64_t taken = 0;
@@ -544,7 +544,7 @@ TEST_F(test_op_order, puts_leave_slots)
         reconnect();
         start_missing(PUT_ZCOPY, &put, 2);
         std::string sent(m_local->ptr(word), get_length);
-        no_window.r_rkey = 0; /* The target's software executes the get */
+        no_view.r_rkey = 0; /* The target's software executes the get */
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_get_bcopy(
                           m_ab,
@@ -552,7 +552,7 @@ TEST_F(test_op_order, puts_leave_slots)
                               memcpy(arg, data, bytes);
                           },
                           &result[0], get_length, m_remote->address(word),
-                          (uct_rkey_t)&no_window, &get));
+                          (uct_rkey_t)&no_view, &get));
         while (put_word(word, taken + 1) == UCS_OK) {
             ASSERT_LT(++taken, 1000u);
         }

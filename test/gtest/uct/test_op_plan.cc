@@ -190,7 +190,7 @@ TEST_F(test_op_plan, copies_by_software_after_three_tries)
             /* Each access consumes the first entry that is left, so each one
              * meets a fault */
             for (int i = 0; i < 20; ++i) {
-                side(is_local).fault(4096, window(op, is_local), 1, 0, 1);
+                side(is_local).fault(4096, view(op, is_local), 1, 0, 1);
             }
             run(op, t.local, t.remote, t.length);
             EXPECT_EQ(copied + 1,

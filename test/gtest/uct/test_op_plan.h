@@ -61,7 +61,7 @@ protected:
         prepare(t);
         uint64_t before = suspects();
         uint64_t again  = redone();
-        int index       = side(is_local).fault(page, window(t.op, is_local), 1,
+        int index       = side(is_local).fault(page, view(t.op, is_local), 1,
                                                tear, restore);
         uint64_t copied = counter("assist_fetch") + counter("assist_store");
         run(t.op, t.local, t.remote, t.length);

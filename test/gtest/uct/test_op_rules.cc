@@ -24,7 +24,7 @@ protected:
     void miss(op_t op, size_t remote, unsigned times, uint32_t restore = 1)
     {
         for (unsigned i = 0; i < times; ++i) {
-            m_remote->fault(remote, window(op, false), 1, 0, restore);
+            m_remote->fault(remote, view(op, false), 1, 0, restore);
         }
     }
 

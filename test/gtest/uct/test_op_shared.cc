@@ -85,7 +85,7 @@ TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
     static const size_t at    = 4096;
 
     for (int turn = 0; turn < 5; ++turn) {
-        uct_nprdma_rkey_t no_window = *(uct_nprdma_rkey_t*)m_rkey;
+        uct_nprdma_rkey_t no_view = *(uct_nprdma_rkey_t*)m_rkey;
         uct_ep_h ep                 = m_a->connect(m_b->address());
         uint64_t served             = m_b->counter("served_fetches");
         completion slow_put, got, put;
@@ -95,7 +95,7 @@ TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(ep); }));
         m_a->flush(ep);
         stop_service(m_ab, &slow_put);
-        no_window.r_rkey = 0; /* The target's software executes the get */
+        no_view.r_rkey = 0; /* The target's software executes the get */
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_get_bcopy(
                           ep,
@@ -103,7 +103,7 @@ TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
                               memcpy(arg, data, length);
                           },
                           &result[0], bytes, m_remote->address(at),
-                          (uct_rkey_t)&no_window, &got));
+                          (uct_rkey_t)&no_view, &got));
         for (int i = 0; i < 300; ++i) {
             m_a->progress(); /* The request is sent */
         }

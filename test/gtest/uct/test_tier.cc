@@ -47,7 +47,7 @@ size_t num_descriptors()
 
 } // namespace
 
-/* How a memory domain on a device with windows gets zero copy, or does not */
+/* How a memory domain on a device with views gets zero copy, or does not */
 class test_tier : public ::testing::Test {
 protected:
     static constexpr size_t mib = 1u << 20;
@@ -130,7 +130,7 @@ TEST_F(test_tier, honest_device)
     expect_zcopy();
     EXPECT_EQ(16 * mib, fake_region_size(device));
     EXPECT_GT(fake_region_time(device), 0);
-    /* The check's region: two windows and the states */
+    /* The check's region: two views and the states */
     EXPECT_EQ(3, fake_num_mrs);
     /* The back end's flush is the drain, also for a revocation */
     EXPECT_EQ(0u, fake_drains(device));

@@ -290,7 +290,7 @@ static const ucs_config_field_t uct_nprdma_inject_fields[] = {
                       UCS_CONFIG_TYPE_UINT),
     UCT_NPRDMA_INJECT("cm_fail", "0", cm.inject.fail, UCS_CONFIG_TYPE_UINT),
 
-    /* Use windows of a real device without a check of them */
+    /* Use views of a real device without a check of them */
     UCT_NPRDMA_INJECT("selfcheck", "y", mem.selfcheck, UCS_CONFIG_TYPE_BOOL),
 
     /* Time until an unanswered wire-up packet is repeated; doubles each time up

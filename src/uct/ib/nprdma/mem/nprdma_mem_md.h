@@ -30,7 +30,7 @@ typedef enum uct_nprdma_monitor_kind {
 
 typedef struct uct_nprdma_mem_config {
     uct_nprdma_monitor_kind_t monitor;
-    int                       selfcheck;    /* of windows of a real device */
+    int                       selfcheck;    /* of views of a real device */
     size_t                    region_size;  /* smallest region, bytes */
     nprdma_revoke_mode_t      revoke;
     /* Page states of idle regions, bytes at most */

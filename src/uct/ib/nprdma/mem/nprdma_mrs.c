@@ -63,8 +63,8 @@ static void uct_nprdma_mrs_dereg(uct_nprdma_mem_md_t *md, struct ibv_mr *mr)
     }
 }
 
-/* The descriptor's offsets are R window, W window, states (ARCHITECTURE 5).
- * Each window has only the rights of its purpose: an absent page reads as the
+/* The descriptor's offsets are read view, write view, states (ARCHITECTURE 5).
+ * Each view has only the rights of its purpose: an absent page reads as the
  * signature in R, and swallows writes in W. Peers have no rights to a local
  * region, and read none of its states. */
 ucs_status_t
@@ -80,7 +80,7 @@ uct_nprdma_mrs_attach(void *arg, nprdma_region_t *region)
         return UCS_ERR_NO_MEMORY;
     }
 
-    self->r = uct_nprdma_mrs_reg(md, region, "R window", 0, region->length,
+    self->r = uct_nprdma_mrs_reg(md, region, "read view", 0, region->length,
                                  region->address,
                                  local ? 0 : IBV_ACCESS_REMOTE_READ,
                                  &status);
@@ -88,7 +88,7 @@ uct_nprdma_mrs_attach(void *arg, nprdma_region_t *region)
         goto err_free;
     }
 
-    self->w = uct_nprdma_mrs_reg(md, region, "W window", region->length,
+    self->w = uct_nprdma_mrs_reg(md, region, "write view", region->length,
                                  region->length, region->address,
                                  IBV_ACCESS_LOCAL_WRITE |
                                  (local ? 0 : IBV_ACCESS_REMOTE_WRITE),

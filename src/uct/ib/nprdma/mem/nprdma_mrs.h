@@ -7,9 +7,9 @@
 
 #include "nprdma_page_state.h"
 
-/* A region of the memory monitor on the device. The windows have the same
+/* A region of the memory monitor on the device. The views have the same
  * addresses as the memory, so that an address can be used with the key of
- * either window. The states begin at address 0, with four bytes for each page.
+ * either view. The states begin at address 0, with four bytes for each page.
  * These memory regions never change: registering memory in a region does not
  * call the device. */
 typedef struct uct_nprdma_mrs {

@@ -6,7 +6,7 @@
 #include "nprdma_mem_md.h"
 
 /*
- * Brings pages of registrations into the windows of the NIC (ARCHITECTURE 5,
+ * Brings pages of registrations into the views of the NIC (ARCHITECTURE 5,
  * populate policy), in the caller's thread.
  *
  * Each step looks the registration up by its key and holds it for that step
@@ -26,7 +26,7 @@
 /* Populate a range, not empty, of a registration that must allow
  * NPRDMA_REG_ACCESS_xx; any key is safe. Returns the states of the first pages
  * after populate. Errors are those of nprdma_reg_get() and
- * nprdma_monitor_populate(), and UCS_ERR_UNSUPPORTED if the NIC has no windows
+ * nprdma_monitor_populate(), and UCS_ERR_UNSUPPORTED if the NIC has no views
  * to it. */
 ucs_status_t
 uct_nprdma_populate_step(uct_nprdma_mem_md_t *md, uint64_t key,

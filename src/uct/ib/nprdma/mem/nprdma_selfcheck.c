@@ -42,7 +42,7 @@ typedef struct uct_nprdma_selfcheck {
 
     uct_nprdma_loop_t   loop;
 
-    uint64_t            *memory; /* Is accessed through windows */
+    uint64_t            *memory; /* Is accessed through views */
     size_t              room;    /* Bytes mapped there */
     nprdma_range_t      range;   /* of it; region is NULL before it is
                                   * registered */

@@ -6,7 +6,7 @@
 #include "nprdma_mem_md.h"
 
 /*
- * Check that windows of a device behave as the rules of ARCHITECTURE 3 need, on
+ * Check that views of a device behave as the rules of ARCHITECTURE 3 need, on
  * a few pages of this process over a loopback connection: absent pages read as
  * the signature and swallow writes, states that the device reads are those that
  * the process sees, no access happens behind an invalidation, and a READ does

@@ -68,7 +68,7 @@ static const char *uct_nprdma_tier_no_rdma(const uct_nprdma_mem_md_t *md)
     return NULL;
 }
 
-static const char *uct_nprdma_tier_no_windows(const uct_nprdma_mem_md_t *md)
+static const char *uct_nprdma_tier_no_views(const uct_nprdma_mem_md_t *md)
 {
     if (md->super.verbs->register_dmabuf_mr == NULL) {
         return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
@@ -93,7 +93,7 @@ static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
         return "UCX_NPRDMA_INJECT=reclaim:sampled is for the emulated one";
     }
 
-    return uct_nprdma_tier_no_windows(md);
+    return uct_nprdma_tier_no_views(md);
 }
 
 static const struct nprdma_backend *
@@ -121,7 +121,7 @@ static const uct_nprdma_tier_t uct_nprdma_tiers[] = {
      uct_nprdma_tier_no_kernel, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach},
     {UCT_NPRDMA_MONITOR_ODP, "odp", NULL, uct_nprdma_tier_no_odp, NULL, NULL},
     {UCT_NPRDMA_MONITOR_EMULATED, "emulated", uct_nprdma_tier_emulated,
-     uct_nprdma_tier_no_windows, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach}
+     uct_nprdma_tier_no_views, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach}
 };
 
 
@@ -181,7 +181,7 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     return status;
 }
 
-/* Check a device whose DMA goes through windows, since the kernel and the
+/* Check a device whose DMA goes through views, since the kernel and the
  * device may lie about what they can */
 static ucs_status_t
 uct_nprdma_tier_check(uct_nprdma_mem_md_t *md, char *why)

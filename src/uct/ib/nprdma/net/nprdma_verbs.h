@@ -77,12 +77,12 @@ typedef struct uct_nprdma_verbs {
     /* On-demand paging; 0 or an errno value. NULL: there is none. */
     int                 (*query_odp)(struct ibv_context *context,
                                      struct ibv_odp_caps *caps);
-    /* NULL: no windows, and so no memory monitor */
+    /* NULL: no views, and so no memory monitor */
     struct ibv_mr      *(*register_dmabuf_mr)(struct ibv_pd *pd,
                                               uint64_t offset, size_t length,
                                               uint64_t iova, int fd,
                                               int access);
-    /* Owners of page states and windows for devices of this provider: the
+    /* Owners of page states and views for devices of this provider: the
      * kernel module, and its emulation. NULL: not for this provider. Without
      * any, and without on-demand paging, all data goes through bounce buffers
      * (ARCHITECTURE 5, copy mode). */
@@ -90,7 +90,7 @@ typedef struct uct_nprdma_verbs {
     const struct nprdma_backend *emulated_backend;
     /* Called in memory hooks: wait until all DMA that was in progress has
      * ended. NULL: the back end does it, because the device's DMA goes through
-     * windows. */
+     * views. */
     void                (*drain)(struct ibv_context *context);
     /* Evict pages at random; 0, or an errno value after a message. NULL: not
      * supported. */

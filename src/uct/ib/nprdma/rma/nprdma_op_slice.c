@@ -630,7 +630,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     int has_data;
 
     if (slice->tries == iface->res->ops.max_tries) {
-        slice->step = UCT_NPRDMA_OP_COPY; /* A copy needs no window */
+        slice->step = UCT_NPRDMA_OP_COPY; /* A copy needs no view */
         return UCT_NPRDMA_OP_NEXT;
     }
 

@@ -36,7 +36,7 @@ static uct_nprdma_svc_status_t uct_nprdma_svc_wire_status(ucs_status_t status)
     case UCS_ERR_INVALID_PARAM:
         return UCT_NPRDMA_SVC_ERR_ALIGN;
     case UCS_ERR_UNSUPPORTED:
-        return UCT_NPRDMA_SVC_ERR_WINDOW;
+        return UCT_NPRDMA_SVC_ERR_VIEW;
     default:
         return UCT_NPRDMA_SVC_ERR_FAULT;
     }

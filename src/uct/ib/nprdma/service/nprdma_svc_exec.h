@@ -11,7 +11,7 @@
  * covers every byte and allows the access. A POPULATE populates `limit` bytes
  * at most. `result` is the payload of the reply: UCT_NPRDMA_SVC_MAX_PIECE bytes
  * for a FETCH, 8 for an ATOMIC, uct_nprdma_svc_populated_length() for a
- * POPULATE, else not used. ERR_WINDOW: a POPULATE without a region. */
+ * POPULATE, else not used. ERR_VIEW: a POPULATE without a region. */
 uct_nprdma_svc_status_t
 uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
                        const uct_nprdma_svc_request_t *request, uint32_t limit,

@@ -191,7 +191,7 @@ static const char *const uct_nprdma_dump_statuses[] = {
     [UCT_NPRDMA_SVC_ERR_ACCESS] = "no_access",
     [UCT_NPRDMA_SVC_ERR_FAULT]  = "fault",
     [UCT_NPRDMA_SVC_ERR_ALIGN]  = "unaligned",
-    [UCT_NPRDMA_SVC_ERR_WINDOW] = "no_window"
+    [UCT_NPRDMA_SVC_ERR_VIEW] = "no_view"
 };
 
 static const uct_nprdma_dump_field_t uct_nprdma_dump_svc_reply[] = {

@@ -30,7 +30,7 @@ void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
     packed->signature      = rkey->signature;
 }
 
-/* Nothing that belongs to windows and page states */
+/* Nothing that belongs to views and page states */
 static int
 uct_nprdma_key_has_no_states(const uct_nprdma_packed_rkey_t *packed)
 {

@@ -25,8 +25,8 @@ typedef struct uct_nprdma_rkey {
     uint64_t region_id;         /* Unique among all regions of the process,
                                  * ended ones included */
     uint64_t signature;         /* Word that an absent page reads as */
-    uint32_t r_rkey;            /* R window: RDMA READ */
-    uint32_t w_rkey;            /* W window: RDMA WRITE */
+    uint32_t r_rkey;            /* read view: RDMA READ */
+    uint32_t w_rkey;            /* write view: RDMA WRITE */
     uint32_t s_rkey;            /* Page states, one word for each page */
     uint8_t  flags;             /* UCT_NPRDMA_KEY_FLAG_xx */
 } uct_nprdma_rkey_t;
@@ -51,7 +51,7 @@ typedef struct uct_nprdma_packed_rkey {
 /* How the device reaches the memory, and so what the initiator has to verify.
  * Without flags it cannot reach it. */
 enum {
-    /* By windows of a region: the initiator verifies that pages were there */
+    /* By views of a region: the initiator verifies that pages were there */
     UCT_NPRDMA_KEY_FLAG_REGION    = 1 << 0,
     /* By on-demand paging: the device waits for absent pages, and reports those
      * that cannot be had. There are no states and no signature. */

@@ -124,7 +124,7 @@ ucs_status_t uct_nprdma_svc_ucs_status(uint8_t status)
         return UCS_ERR_INVALID_ADDR;
     case UCT_NPRDMA_SVC_ERR_ALIGN:
         return UCS_ERR_INVALID_PARAM;
-    case UCT_NPRDMA_SVC_ERR_WINDOW:
+    case UCT_NPRDMA_SVC_ERR_VIEW:
         return UCS_ERR_UNSUPPORTED;
     default:
         return UCS_ERR_IO_ERROR;

@@ -36,7 +36,7 @@ enum uct_nprdma_svc_type {
     UCT_NPRDMA_SVC_NOP,             /* completes after all earlier requests */
     UCT_NPRDMA_SVC_FIN,             /* last message of the connection */
     UCT_NPRDMA_SVC_REPLY,
-    UCT_NPRDMA_SVC_POPULATE         /* points windows at pages */
+    UCT_NPRDMA_SVC_POPULATE         /* points views at pages */
 };
 
 enum {
@@ -60,7 +60,7 @@ typedef enum uct_nprdma_svc_status {
     UCT_NPRDMA_SVC_ERR_ACCESS,      /* the registration does not allow it */
     UCT_NPRDMA_SVC_ERR_FAULT,       /* memory is unmapped or protected */
     UCT_NPRDMA_SVC_ERR_ALIGN,       /* unaligned address of an atomic */
-    UCT_NPRDMA_SVC_ERR_WINDOW,      /* the NIC cannot reach the memory */
+    UCT_NPRDMA_SVC_ERR_VIEW,      /* the NIC cannot reach the memory */
     UCT_NPRDMA_SVC_STATUS_LAST
 } uct_nprdma_svc_status_t;
 
@@ -85,7 +85,7 @@ typedef struct uct_nprdma_svc_operands {
 } __attribute__((packed)) uct_nprdma_svc_operands_t;
 
 /* A POPULATE makes the target bring in the pages of [address, address + length)
- * and point the R window, or both windows, at them (ARCHITECTURE 3, state
+ * and point the read view, or both views, at them (ARCHITECTURE 3, state
  * order). The initiator waits for the reply. Therefore the target answers after
  * a short time with what is populated by then, and goes on in the background.
  * The background work includes the `prefetch` bytes behind the range. They are

@@ -3,16 +3,16 @@
 /*
  * What contrib/hwcheck runs on RDMA devices, as root:
  *
- *   hw_windows info DEVICE
+ *   hw_views info DEVICE
  *       what the device says that it can, without the module
- *   hw_windows attach DEVICE
+ *   hw_views attach DEVICE
  *       what the kernel module says about it
- *   hw_windows states FROM TO
- *       a page in each of its states, read and written through windows
- *   hw_windows race puts|gets call|kernel FROM TO SECONDS
+ *   hw_views states FROM TO
+ *       a page in each of its states, read and written through views
+ *   hw_views race puts|gets call|kernel FROM TO SECONDS
  *       pages are taken by the program's call, or by the kernel, too
- *   hw_windows register pinned|odp|windows DEVICE BYTES
- *   hw_windows access pinned|odp|windows|verified get|put FROM TO BYTES COUNT
+ *   hw_views register pinned|odp|views DEVICE BYTES
+ *   hw_views access pinned|odp|views|verified get|put FROM TO BYTES COUNT
  *                     DEPTH
  *
  * hw_tests.h has more about the last three.
@@ -152,7 +152,7 @@ static void run_states(const char *from, const char *to)
 {
     hw_access_t a;
 
-    hw_access_open(&a, from, to, HW_WINDOWS, (size_t)PAGES * HW_PAGE);
+    hw_access_open(&a, from, to, HW_VIEWS, (size_t)PAGES * HW_PAGE);
     test_absent(&a);
     test_present(&a);
     test_taken(&a);
@@ -163,7 +163,7 @@ static void run_race(char **argv)
 {
     hw_access_t a;
 
-    hw_access_open(&a, argv[2], argv[3], HW_WINDOWS, (size_t)PAGES * HW_PAGE);
+    hw_access_open(&a, argv[2], argv[3], HW_VIEWS, (size_t)PAGES * HW_PAGE);
     hw_race(&a, !strcmp(argv[0], "puts"), strcmp(argv[1], "call"),
             atoi(argv[4]));
     hw_access_close(&a);
@@ -172,7 +172,7 @@ static void run_race(char **argv)
 static hw_kind_t parse_kind(const char *word)
 {
     return !strcmp(word, "pinned") ? HW_PINNED :
-           !strcmp(word, "odp") ? HW_ON_DEMAND : HW_WINDOWS;
+           !strcmp(word, "odp") ? HW_ON_DEMAND : HW_VIEWS;
 }
 
 static void run_access(char **argv)
@@ -209,7 +209,7 @@ int main(int argc, char **argv)
     } else if (!strcmp(command, "access") && (argc == 9)) {
         run_access(argv + 2);
     } else {
-        fprintf(stderr, "usage: see the top of hw_windows.c\n");
+        fprintf(stderr, "usage: see the top of hw_views.c\n");
         return 2;
     }
     return 0;

@@ -2,9 +2,9 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * A window begins as an ordinary DMA mapping, in which each entry maps the same
+ * A view begins as an ordinary DMA mapping, in which each entry maps the same
  * rest area. From then on only its leafs change. The DMA API is not told, and
- * before the window is unmapped its leafs are restored.
+ * before the view is unmapped its leafs are restored.
  */
 
 #include <linux/bitops.h>
@@ -20,7 +20,7 @@
 
 #include "nprdma_kdevice.h"
 #include "nprdma_pte.h"
-#include "nprdma_window.h"
+#include "nprdma_view.h"
 
 /* Levels of an I/O page table above the two lowest */
 #define NPRDMA_UPPER_LEVELS	3
@@ -41,8 +41,8 @@
 #endif
 
 /*
- * Make an area of NPRDMA_REST_PAGES for windows to rest on, filled with this
- * value, for nprdma_rest_free() when no window points at it any more. Returns
+ * Make an area of NPRDMA_REST_PAGES for views to rest on, filled with this
+ * value, for nprdma_rest_free() when no view points at it any more. Returns
  * its first page or NULL.
  */
 struct page *nprdma_rest_alloc(u64 pattern)
@@ -62,14 +62,14 @@ void nprdma_rest_free(struct page *rest)
 		__free_pages(rest, NPRDMA_REST_ORDER);
 }
 
-static phys_addr_t rest_phys(const struct nprdma_window *win,
+static phys_addr_t rest_phys(const struct nprdma_view *win,
 			     unsigned long index)
 {
 	return page_to_phys(win->rest) +
 	       (index % NPRDMA_REST_PAGES) * PAGE_SIZE;
 }
 
-static struct nprdma_pte_run *run_of(const struct nprdma_window *win,
+static struct nprdma_pte_run *run_of(const struct nprdma_view *win,
 				     unsigned long index)
 {
 	return win->pieces[index >> NPRDMA_PIECE_SHIFT].run;
@@ -80,7 +80,7 @@ static unsigned long in_piece(unsigned long index)
 	return index & (NPRDMA_PIECE_PAGES - 1);
 }
 
-static enum dma_data_direction direction(const struct nprdma_window *win)
+static enum dma_data_direction direction(const struct nprdma_view *win)
 {
 	/*
 	 * No device can write through R. A NIC that writes through W may also
@@ -108,7 +108,7 @@ static dma_addr_t contiguous_iova(const struct sg_table *sgt,
 }
 
 /* Check with the rest area that changing a leaf changes the translation */
-static int check_pointing(struct nprdma_window *win, unsigned int c,
+static int check_pointing(struct nprdma_view *win, unsigned int c,
 			  unsigned long index, struct nprdma_reason *why)
 {
 	struct nprdma_pte_run *run = win->pieces[c].run;
@@ -134,7 +134,7 @@ static int check_pointing(struct nprdma_window *win, unsigned int c,
  * walks this very table, which holds for all of its leafs. To ask the driver for
  * each page says less, and takes most of the time of an import.
  */
-static int check_piece(struct nprdma_window *win, unsigned int c,
+static int check_piece(struct nprdma_view *win, unsigned int c,
 		       struct nprdma_reason *why)
 {
 	struct nprdma_pte_run *run = win->pieces[c].run;
@@ -169,7 +169,7 @@ static unsigned long total_length(struct sg_table *sgt)
 /*
  * dma_map_sgtable(), with some patience. In lazy mode, the kernel does not
  * reuse addresses that were unmapped before it flushes the IOTLB, after 10 ms.
- * A device with few address bits, or with large windows, may run out of
+ * A device with few address bits, or with large views, may run out of
  * addresses until then. Returns -ENOMEM after 0.1 s.
  */
 int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
@@ -191,11 +191,11 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 				  fls64(dma_get_mask(dev)),
 				  total_length(sgt) >> 10);
 	else if (ret)
-		nprdma_reason_set(why, ret, "the DMA API does not map a window: error %d", ret);
+		nprdma_reason_set(why, ret, "the DMA API does not map a view: error %d", ret);
 	return ret;
 }
 
-static int map_piece(struct nprdma_window *win, unsigned int c,
+static int map_piece(struct nprdma_view *win, unsigned int c,
 		     const struct nprdma_pte_root *root,
 		     struct nprdma_reason *why)
 {
@@ -225,7 +225,7 @@ static int map_piece(struct nprdma_window *win, unsigned int c,
 	iova = contiguous_iova(&piece->sgt, npages);
 	if (!iova) {
 		ret = nprdma_reason_set(why, -EOPNOTSUPP,
-					"the DMA API maps a window in pieces");
+					"the DMA API maps a view in pieces");
 		goto err_unmap;
 	}
 	piece->run = nprdma_pte_find(win->domain, root, iova, npages,
@@ -245,7 +245,7 @@ err_free:
 	return ret;
 }
 
-static void unmap_piece(struct nprdma_window *win, unsigned int c)
+static void unmap_piece(struct nprdma_view *win, unsigned int c)
 {
 	struct nprdma_piece *piece = &win->pieces[c];
 
@@ -256,22 +256,22 @@ static void unmap_piece(struct nprdma_window *win, unsigned int c)
 }
 
 /*
- * Map a window that only rests, and check that it can be pointed: every leaf is
+ * Map a view that only rests, and check that it can be pointed: every leaf is
  * checked, one of each table is moved to another page of the rest area and
  * back, and iommu_iova_to_phys() has to follow. The rest area outlives the
- * window, and the window ends before the device loses its driver. If it is not
+ * view, and the view ends before the device loses its driver. If it is not
  * writable, the IOMMU lets the device only read it. May sleep. Returns an
  * ERR_PTR(): -EOPNOTSUPP if the device is not fit; -ENOMEM; -EINTR if the
  * process was killed; an error of dma_map_sgtable().
  */
-struct nprdma_window *nprdma_window_create(struct device *dev,
-					   struct page *rest,
-					   unsigned long npages, bool writable,
-					   struct nprdma_reason *why)
+struct nprdma_view *nprdma_view_create(struct device *dev,
+				       struct page *rest,
+				       unsigned long npages, bool writable,
+				       struct nprdma_reason *why)
 {
 	unsigned int npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
 	struct nprdma_pte_root root;
-	struct nprdma_window *win;
+	struct nprdma_view *win;
 	unsigned int c;
 	int ret;
 
@@ -306,7 +306,7 @@ struct nprdma_window *nprdma_window_create(struct device *dev,
 	return win;
 
 err_destroy:
-	nprdma_window_destroy(win);
+	nprdma_view_destroy(win);
 	return ERR_PTR(ret);
 err_free:
 	kvfree(win);
@@ -314,11 +314,11 @@ err_free:
 }
 
 /*
- * Unmap a window that is in no list and that the device does not use any more;
+ * Unmap a view that is in no list and that the device does not use any more;
  * NULL is allowed. When it returns, the device cannot access the rest area any
  * more. May sleep.
  */
-void nprdma_window_destroy(struct nprdma_window *win)
+void nprdma_view_destroy(struct nprdma_view *win)
 {
 	unsigned long i, mapped;
 	unsigned int c;
@@ -331,8 +331,8 @@ void nprdma_window_destroy(struct nprdma_window *win)
 	for (i = 0; i < mapped; i += NPRDMA_PIECE_PAGES) {
 		unsigned long n = min(mapped - i, NPRDMA_PIECE_PAGES);
 
-		nprdma_window_point(win, i, n, NULL);
-		nprdma_window_flush(win, i, n);
+		nprdma_view_point(win, i, n, NULL);
+		nprdma_view_flush(win, i, n);
 		cond_resched();
 	}
 	for (c = 0; c < win->npieces; c++)
@@ -345,12 +345,12 @@ void nprdma_window_destroy(struct nprdma_window *win)
 }
 
 /*
- * Point pages of a window, or let them rest if @pfns is NULL, under the lock
- * that protects it. Until nprdma_window_flush() the device may use the old or
+ * Point pages of a view, or let them rest if @pfns is NULL, under the lock
+ * that protects it. Until nprdma_view_flush() the device may use the old or
  * the new page.
  */
-void nprdma_window_point(struct nprdma_window *win, unsigned long first,
-			 unsigned long n, const unsigned long *pfns)
+void nprdma_view_point(struct nprdma_view *win, unsigned long first,
+		       unsigned long n, const unsigned long *pfns)
 {
 	unsigned long i;
 
@@ -365,8 +365,8 @@ void nprdma_window_point(struct nprdma_window *win, unsigned long first,
  * pointed away is in progress, and none will begin. Spins until the IOMMU
  * answers; does not sleep.
  */
-void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
-			 unsigned long n)
+void nprdma_view_flush(struct nprdma_view *win, unsigned long first,
+		       unsigned long n)
 {
 	unsigned long part;
 
@@ -377,18 +377,18 @@ void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
 }
 
 /*
- * Kernel memory that a window takes, for accounting: I/O page tables,
- * scatterlists, and pointers to leaf tables. A window may begin and end in the
+ * Kernel memory that a view takes, for accounting: I/O page tables,
+ * scatterlists, and pointers to leaf tables. A view may begin and end in the
  * middle of tables of each level.
  */
-size_t nprdma_window_memory(unsigned long npages)
+size_t nprdma_view_memory(unsigned long npages)
 {
 	unsigned long ntables = DIV_ROUND_UP(npages, PAGE_SIZE / sizeof(u64));
 	unsigned long npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
 	unsigned long upper = DIV_ROUND_UP(ntables, PAGE_SIZE / sizeof(u64)) +
 			      NPRDMA_UPPER_LEVELS;
 
-	return sizeof(struct nprdma_window) + upper * PAGE_SIZE +
+	return sizeof(struct nprdma_view) + upper * PAGE_SIZE +
 	       npieces * (sizeof(struct nprdma_piece) +
 			  sizeof(struct nprdma_pte_run)) +
 	       ntables * (PAGE_SIZE + sizeof(u64 *)) +

@@ -2,13 +2,13 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * Windows: IOVA ranges whose pages point at memory, or at a rest area if the
+ * Views: IOVA ranges whose pages point at memory, or at a rest area if the
  * page is absent (ARCHITECTURE 2). A region has two on every device that
  * imports it.
  */
 
-#ifndef NPRDMA_WINDOW_H
-#define NPRDMA_WINDOW_H
+#ifndef NPRDMA_VIEW_H
+#define NPRDMA_VIEW_H
 
 #include <linux/bits.h>
 #include <linux/device.h>
@@ -24,7 +24,7 @@ struct nprdma_pte_root;
 
 /*
  * A rest area is 8 pages with the same contents, so that one entry of a
- * scatterlist maps 8 pages of a window. It must not be larger: if a format had
+ * scatterlist maps 8 pages of a view. It must not be larger: if a format had
  * leafs of 64 KiB, such a leaf could not be split.
  */
 #define NPRDMA_REST_ORDER	3
@@ -40,16 +40,16 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 struct page *nprdma_rest_alloc(u64 pattern);
 void nprdma_rest_free(struct page *rest);
 
-/* Part of a window with IOVAs of its own, in entries of 8 pages */
+/* Part of a view with IOVAs of its own, in entries of 8 pages */
 struct nprdma_piece {
 	struct sg_table		sgt;
 	struct nprdma_pte_run	*run;
 };
 
-/* One window of a region on one device, of which it holds a reference */
-struct nprdma_window {
+/* One view of a region on one device, of which it holds a reference */
+struct nprdma_view {
 	struct list_head	link;	/* in the region's list */
-	bool			is_write; /* W window, else R window */
+	bool			is_write; /* write view, else read view */
 	/* It will not be pointed at memory any more; under the region's lock */
 	bool			closing;
 	struct device		*dev;
@@ -60,15 +60,15 @@ struct nprdma_window {
 	struct nprdma_piece	pieces[];
 };
 
-struct nprdma_window *nprdma_window_create(struct device *dev,
-					   struct page *rest,
-					   unsigned long npages, bool writable,
-					   struct nprdma_reason *why);
-void nprdma_window_destroy(struct nprdma_window *win);
-void nprdma_window_point(struct nprdma_window *win, unsigned long first,
-			 unsigned long n, const unsigned long *pfns);
-void nprdma_window_flush(struct nprdma_window *win, unsigned long first,
-			 unsigned long n);
-size_t nprdma_window_memory(unsigned long npages);
+struct nprdma_view *nprdma_view_create(struct device *dev,
+				       struct page *rest,
+				       unsigned long npages, bool writable,
+				       struct nprdma_reason *why);
+void nprdma_view_destroy(struct nprdma_view *win);
+void nprdma_view_point(struct nprdma_view *win, unsigned long first,
+		       unsigned long n, const unsigned long *pfns);
+void nprdma_view_flush(struct nprdma_view *win, unsigned long first,
+		       unsigned long n);
+size_t nprdma_view_memory(unsigned long npages);
 
 #endif
