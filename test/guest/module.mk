@@ -1,4 +1,4 @@
-# SPDX-License-Identifier: GPL-2.0-only
+# SPDX-License-Identifier: BSD-3-Clause
 # Copyright (c) 2026 The nprdma authors.
 #
 # make -f module.mk KDIR=HEADERS DIR=SOURCES BUILD=DIR [W=1]: builds test modules
