@@ -261,7 +261,7 @@ TEST_F(test_on_demand_local, taken_page_is_sent_again)
     buffer remote(m_b->md(), size);
     uct_rkey_t rkey = m_a->unpack(remote.packed_key());
 
-    for (unsigned round = 0; round < 30; ++round) {
+    for (unsigned round = 0; round < 200; ++round) {
         fill(local, size, round);
         ASSERT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
         ASSERT_TRUE(holds(remote.ptr(), size, round)) << round;
