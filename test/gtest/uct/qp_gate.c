@@ -6,6 +6,7 @@
 #include "qp_gate.h"
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
+#include "uct/ib/nprdma/service/nprdma_service_types.h"
 
 #include <uct/base/uct_worker.h>
 
@@ -198,8 +199,15 @@ int qp_gate_are_freed(uct_iface_h iface)
 unsigned qp_gate_num_served(uct_iface_h iface)
 {
     uct_md_h md = ucs_derived_of(iface, uct_base_iface_t)->md;
+    uct_nprdma_service_t *service =
+            ucs_derived_of(md, uct_nprdma_md_t)->service;
+    unsigned count = 0;
+    uct_nprdma_service_conn_t *conn;
 
-    /* First member */
-    return ((uct_nprdma_service_base_t*)ucs_derived_of(md, uct_nprdma_md_t)
-                    ->service)->num_conns;
+    pthread_mutex_lock(&service->conns_lock);
+    ucs_list_for_each(conn, &service->conns, list) {
+        count += conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED;
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+    return count;
 }

@@ -214,11 +214,12 @@ TEST_F(test_message_order, message_outlives_its_connection)
         return *remote_word(other) == 5;
     });
     m_a->disconnect(m_ab);
-    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
     await([&]() {
-        sched_yield(); /* The service's thread ends its connection */
-        return qp_gate_num_served(m_b->iface()) == 0;
+        m_a->progress(); /* Not the target's, which would see the message */
+        return qp_gate_are_freed(m_a->iface()) &&
+               (qp_gate_num_served(m_b->iface()) == 0);
     });
+    EXPECT_TRUE(m_deliveries.empty());
     await_deliveries(1);
     EXPECT_EQ(5u, m_deliveries[0].value);
     m_ab = m_a->connect(m_b->address());
