@@ -56,7 +56,7 @@ static long import_memory(const struct nprdma_kregion *region)
 }
 
 static int make_view(struct nprdma_import *import, struct page *rest,
-		     bool writable, struct nprdma_view **win)
+		     bool writable, struct nprdma_view **view)
 {
 	struct nprdma_reason why = { };
 	struct nprdma_view *made;
@@ -70,7 +70,7 @@ static int make_view(struct nprdma_import *import, struct page *rest,
 				     why.text);
 		return PTR_ERR(made);
 	}
-	*win = made;
+	*view = made;
 	return 0;
 }
 
@@ -126,26 +126,26 @@ static int link_views(struct nprdma_import *import)
 
 /* The opposite order: a view that points at memory must be in the list */
 static void unlink_view(struct nprdma_kregion *region,
-			struct nprdma_view *win)
+			struct nprdma_view *view)
 {
 	unsigned long i, n;
 
-	if (!win || list_empty(&win->link))
+	if (!view || list_empty(&view->link))
 		return;
 	spin_lock(&region->lock);
-	win->closing = true;
+	view->closing = true;
 	spin_unlock(&region->lock);
 
 	for (i = 0; i < region->npages; i += n) {
 		n = min(region->npages - i, BATCH_PAGES);
 		spin_lock(&region->lock);
-		nprdma_view_point(win, i, n, NULL);
-		nprdma_view_flush(win, i, n);
+		nprdma_view_point(view, i, n, NULL);
+		nprdma_view_flush(view, i, n);
 		spin_unlock(&region->lock);
 		cond_resched();
 	}
 	spin_lock(&region->lock);
-	list_del_init(&win->link);
+	list_del_init(&view->link);
 	spin_unlock(&region->lock);
 }
 
@@ -269,13 +269,13 @@ static void dmabuf_detach(struct dma_buf *dmabuf,
 }
 
 static struct scatterlist *add_view(struct scatterlist *sg,
-				    const struct nprdma_view *win)
+				    const struct nprdma_view *view)
 {
 	unsigned int i;
 
-	for (i = 0; i < win->npieces; i++, sg = sg_next(sg)) {
-		sg_dma_address(sg) = win->pieces[i].run->iova;
-		sg_dma_len(sg) = win->pieces[i].run->npages << PAGE_SHIFT;
+	for (i = 0; i < view->npieces; i++, sg = sg_next(sg)) {
+		sg_dma_address(sg) = view->pieces[i].run->iova;
+		sg_dma_len(sg) = view->pieces[i].run->npages << PAGE_SHIFT;
 	}
 	return sg;
 }

@@ -22,18 +22,18 @@ void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 			    unsigned long first, unsigned long n,
 			    const unsigned long *pfns)
 {
-	struct nprdma_view *win;
+	struct nprdma_view *view;
 
 	lockdep_assert_held(&region->lock);
 	if (list_empty(&region->views))
 		return;
 	trace_nprdma_repoint(region->ctx->tgid, region->id, bits, first, n,
 			     pfns);
-	list_for_each_entry(win, &region->views, link) {
-		if (!(bits & (win->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)))
+	list_for_each_entry(view, &region->views, link) {
+		if (!(bits & (view->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)))
 			continue;
-		if (!pfns || !win->closing)
-			nprdma_view_point(win, first, n, pfns);
+		if (!pfns || !view->closing)
+			nprdma_view_point(view, first, n, pfns);
 	}
 }
 
@@ -41,10 +41,10 @@ void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
 void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
 			  unsigned long first, unsigned long n)
 {
-	struct nprdma_view *win;
+	struct nprdma_view *view;
 
 	lockdep_assert_held(&region->lock);
-	list_for_each_entry(win, &region->views, link)
-		if (bits & (win->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R))
-			nprdma_view_flush(win, first, n);
+	list_for_each_entry(view, &region->views, link)
+		if (bits & (view->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R))
+			nprdma_view_flush(view, first, n);
 }

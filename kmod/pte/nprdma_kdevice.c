@@ -227,18 +227,18 @@ u64 nprdma_device_iova_bytes(struct device *dev)
 static int try_view(struct device *dev, bool writable,
 		    struct nprdma_reason *why)
 {
-	struct nprdma_view *win;
+	struct nprdma_view *view;
 	struct page *rest;
 	int ret = 0;
 
 	rest = nprdma_rest_alloc(0);
 	if (!rest)
 		return nprdma_reason_set(why, -ENOMEM, "out of memory");
-	win = nprdma_view_create(dev, rest, TRIAL_PAGES, writable, why);
-	if (IS_ERR(win))
-		ret = PTR_ERR(win);
+	view = nprdma_view_create(dev, rest, TRIAL_PAGES, writable, why);
+	if (IS_ERR(view))
+		ret = PTR_ERR(view);
 	else
-		nprdma_view_destroy(win);
+		nprdma_view_destroy(view);
 	nprdma_rest_free(rest);
 	return ret;
 }

@@ -62,17 +62,17 @@ void nprdma_rest_free(struct page *rest)
 		__free_pages(rest, NPRDMA_REST_ORDER);
 }
 
-static phys_addr_t rest_phys(const struct nprdma_view *win,
+static phys_addr_t rest_phys(const struct nprdma_view *view,
 			     unsigned long index)
 {
-	return page_to_phys(win->rest) +
+	return page_to_phys(view->rest) +
 	       (index % NPRDMA_REST_PAGES) * PAGE_SIZE;
 }
 
-static struct nprdma_pte_run *run_of(const struct nprdma_view *win,
+static struct nprdma_pte_run *run_of(const struct nprdma_view *view,
 				     unsigned long index)
 {
-	return win->pieces[index >> NPRDMA_PIECE_SHIFT].run;
+	return view->pieces[index >> NPRDMA_PIECE_SHIFT].run;
 }
 
 static unsigned long in_piece(unsigned long index)
@@ -80,13 +80,13 @@ static unsigned long in_piece(unsigned long index)
 	return index & (NPRDMA_PIECE_PAGES - 1);
 }
 
-static enum dma_data_direction direction(const struct nprdma_view *win)
+static enum dma_data_direction direction(const struct nprdma_view *view)
 {
 	/*
 	 * No device can write through R. A NIC that writes through W may also
 	 * read through it, for example to flush its writes.
 	 */
-	return win->is_write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
+	return view->is_write ? DMA_BIDIRECTIONAL : DMA_TO_DEVICE;
 }
 
 /* First address of the DMA segments of a piece; 0 if they are not contiguous */
@@ -108,12 +108,12 @@ static dma_addr_t contiguous_iova(const struct sg_table *sgt,
 }
 
 /* Check with the rest area that changing a leaf changes the translation */
-static int check_pointing(struct nprdma_view *win, unsigned int c,
+static int check_pointing(struct nprdma_view *view, unsigned int c,
 			  unsigned long index, struct nprdma_reason *why)
 {
-	struct nprdma_pte_run *run = win->pieces[c].run;
-	phys_addr_t home = rest_phys(win, index);
-	phys_addr_t away = rest_phys(win, index + 1);
+	struct nprdma_pte_run *run = view->pieces[c].run;
+	phys_addr_t home = rest_phys(view, index);
+	phys_addr_t away = rest_phys(view, index + 1);
 	bool moved;
 
 	if (!nprdma_pte_agrees(run, index, home))
@@ -134,22 +134,22 @@ static int check_pointing(struct nprdma_view *win, unsigned int c,
  * walks this very table, which holds for all of its leafs. To ask the driver for
  * each page says less, and takes most of the time of an import.
  */
-static int check_piece(struct nprdma_view *win, unsigned int c,
+static int check_piece(struct nprdma_view *view, unsigned int c,
 		       struct nprdma_reason *why)
 {
-	struct nprdma_pte_run *run = win->pieces[c].run;
+	struct nprdma_pte_run *run = view->pieces[c].run;
 	unsigned long i;
 	int ret = 0;
 
 	for (i = 0; i < run->npages; i++) {
-		if (!nprdma_pte_holds(run, i, rest_phys(win, i)))
+		if (!nprdma_pte_holds(run, i, rest_phys(view, i)))
 			return nprdma_reason_set(why, -EOPNOTSUPP,
 						 "a mapped page has another address in the I/O page table that was found");
 		if (!(i % SZ_4K))
 			cond_resched();
 	}
 	for (i = 0; !ret && i < run->npages; i = nprdma_pte_next_table(run, i))
-		ret = check_pointing(win, c, i, why);
+		ret = check_pointing(view, c, i, why);
 	/* The device does not know the addresses yet, so once is enough */
 	nprdma_pte_flush(run, 0, run->npages);
 	return ret;
@@ -195,14 +195,14 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 	return ret;
 }
 
-static int map_piece(struct nprdma_view *win, unsigned int c,
+static int map_piece(struct nprdma_view *view, unsigned int c,
 		     const struct nprdma_pte_root *root,
 		     struct nprdma_reason *why)
 {
 	unsigned long first = (unsigned long)c << NPRDMA_PIECE_SHIFT;
-	unsigned long npages = min(win->npages - first, NPRDMA_PIECE_PAGES);
+	unsigned long npages = min(view->npages - first, NPRDMA_PIECE_PAGES);
 	unsigned long left = npages;
-	struct nprdma_piece *piece = &win->pieces[c];
+	struct nprdma_piece *piece = &view->pieces[c];
 	struct scatterlist *sg;
 	dma_addr_t iova;
 	int ret, i;
@@ -215,10 +215,10 @@ static int map_piece(struct nprdma_view *win, unsigned int c,
 	for_each_sgtable_sg(&piece->sgt, sg, i) {
 		unsigned int n = min_t(unsigned long, left, NPRDMA_REST_PAGES);
 
-		sg_set_page(sg, win->rest, n << PAGE_SHIFT, 0);
+		sg_set_page(sg, view->rest, n << PAGE_SHIFT, 0);
 		left -= n;
 	}
-	ret = nprdma_map_pages(win->dev, &piece->sgt, direction(win), MAP_ATTRS,
+	ret = nprdma_map_pages(view->dev, &piece->sgt, direction(view), MAP_ATTRS,
 			       why);
 	if (ret)
 		goto err_free;
@@ -228,8 +228,8 @@ static int map_piece(struct nprdma_view *win, unsigned int c,
 					"the DMA API maps a view in pieces");
 		goto err_unmap;
 	}
-	piece->run = nprdma_pte_find(win->domain, root, iova, npages,
-				     win->is_write, why);
+	piece->run = nprdma_pte_find(view->domain, root, iova, npages,
+				     view->is_write, why);
 	if (IS_ERR(piece->run)) {
 		ret = PTR_ERR(piece->run);
 		piece->run = NULL;
@@ -238,19 +238,19 @@ static int map_piece(struct nprdma_view *win, unsigned int c,
 	return 0;
 
 err_unmap:
-	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
+	dma_unmap_sgtable(view->dev, &piece->sgt, direction(view),
 			  MAP_ATTRS);
 err_free:
 	sg_free_table(&piece->sgt);
 	return ret;
 }
 
-static void unmap_piece(struct nprdma_view *win, unsigned int c)
+static void unmap_piece(struct nprdma_view *view, unsigned int c)
 {
-	struct nprdma_piece *piece = &win->pieces[c];
+	struct nprdma_piece *piece = &view->pieces[c];
 
 	nprdma_pte_release(piece->run);
-	dma_unmap_sgtable(win->dev, &piece->sgt, direction(win),
+	dma_unmap_sgtable(view->dev, &piece->sgt, direction(view),
 			  MAP_ATTRS);
 	sg_free_table(&piece->sgt);
 }
@@ -271,23 +271,23 @@ struct nprdma_view *nprdma_view_create(struct device *dev,
 {
 	unsigned int npieces = DIV_ROUND_UP(npages, NPRDMA_PIECE_PAGES);
 	struct nprdma_pte_root root;
-	struct nprdma_view *win;
+	struct nprdma_view *view;
 	unsigned int c;
 	int ret;
 
-	win = kvzalloc(struct_size(win, pieces, npieces), GFP_KERNEL_ACCOUNT);
-	if (!win) {
+	view = kvzalloc(struct_size(view, pieces, npieces), GFP_KERNEL_ACCOUNT);
+	if (!view) {
 		ret = nprdma_reason_set(why, -ENOMEM, "out of memory");
 		return ERR_PTR(ret);
 	}
-	ret = nprdma_device_root(dev, &win->domain, &root, why);
+	ret = nprdma_device_root(dev, &view->domain, &root, why);
 	if (ret)
 		goto err_free;
-	INIT_LIST_HEAD(&win->link);
-	win->is_write = writable;
-	win->dev = get_device(dev);
-	win->rest = rest;
-	win->npages = npages;
+	INIT_LIST_HEAD(&view->link);
+	view->is_write = writable;
+	view->dev = get_device(dev);
+	view->rest = rest;
+	view->npages = npages;
 	for (c = 0; c < npieces; c++) {
 		/* A large region has many pieces; a killed process must end */
 		if (fatal_signal_pending(current)) {
@@ -295,21 +295,21 @@ struct nprdma_view *nprdma_view_create(struct device *dev,
 						"the process was killed");
 			goto err_destroy;
 		}
-		ret = map_piece(win, c, &root, why);
+		ret = map_piece(view, c, &root, why);
 		if (ret)
 			goto err_destroy;
-		win->npieces = c + 1;
-		ret = check_piece(win, c, why);
+		view->npieces = c + 1;
+		ret = check_piece(view, c, why);
 		if (ret)
 			goto err_destroy;
 	}
-	return win;
+	return view;
 
 err_destroy:
-	nprdma_view_destroy(win);
+	nprdma_view_destroy(view);
 	return ERR_PTR(ret);
 err_free:
-	kvfree(win);
+	kvfree(view);
 	return ERR_PTR(ret);
 }
 
@@ -318,30 +318,30 @@ err_free:
  * NULL is allowed. When it returns, the device cannot access the rest area any
  * more. May sleep.
  */
-void nprdma_view_destroy(struct nprdma_view *win)
+void nprdma_view_destroy(struct nprdma_view *view)
 {
 	unsigned long i, mapped;
 	unsigned int c;
 
-	if (!win)
+	if (!view)
 		return;
 	/* Restore the leafs that the DMA API has mapped */
-	mapped = min(win->npages,
-		     (unsigned long)win->npieces << NPRDMA_PIECE_SHIFT);
+	mapped = min(view->npages,
+		     (unsigned long)view->npieces << NPRDMA_PIECE_SHIFT);
 	for (i = 0; i < mapped; i += NPRDMA_PIECE_PAGES) {
 		unsigned long n = min(mapped - i, NPRDMA_PIECE_PAGES);
 
-		nprdma_view_point(win, i, n, NULL);
-		nprdma_view_flush(win, i, n);
+		nprdma_view_point(view, i, n, NULL);
+		nprdma_view_flush(view, i, n);
 		cond_resched();
 	}
-	for (c = 0; c < win->npieces; c++)
-		unmap_piece(win, c);
+	for (c = 0; c < view->npieces; c++)
+		unmap_piece(view, c);
 	/* In lazy mode, unmapping leaves translations in the IOTLB */
-	if (win->npieces)
-		iommu_flush_iotlb_all(win->domain);
-	put_device(win->dev);
-	kvfree(win);
+	if (view->npieces)
+		iommu_flush_iotlb_all(view->domain);
+	put_device(view->dev);
+	kvfree(view);
 }
 
 /*
@@ -349,15 +349,15 @@ void nprdma_view_destroy(struct nprdma_view *win)
  * that protects it. Until nprdma_view_flush() the device may use the old or
  * the new page.
  */
-void nprdma_view_point(struct nprdma_view *win, unsigned long first,
+void nprdma_view_point(struct nprdma_view *view, unsigned long first,
 		       unsigned long n, const unsigned long *pfns)
 {
 	unsigned long i;
 
 	for (i = 0; i < n; i++)
-		nprdma_pte_point(run_of(win, first + i), in_piece(first + i),
+		nprdma_pte_point(run_of(view, first + i), in_piece(first + i),
 				 pfns ? PFN_PHYS(pfns[i]) :
-					rest_phys(win, first + i));
+					rest_phys(view, first + i));
 }
 
 /*
@@ -365,14 +365,14 @@ void nprdma_view_point(struct nprdma_view *win, unsigned long first,
  * pointed away is in progress, and none will begin. Spins until the IOMMU
  * answers; does not sleep.
  */
-void nprdma_view_flush(struct nprdma_view *win, unsigned long first,
+void nprdma_view_flush(struct nprdma_view *view, unsigned long first,
 		       unsigned long n)
 {
 	unsigned long part;
 
 	for (; n > 0; first += part, n -= part) {
 		part = min(n, NPRDMA_PIECE_PAGES - in_piece(first));
-		nprdma_pte_flush(run_of(win, first), in_piece(first), part);
+		nprdma_pte_flush(run_of(view, first), in_piece(first), part);
 	}
 }
 

@@ -64,10 +64,10 @@ struct nprdma_view *nprdma_view_create(struct device *dev,
 				       struct page *rest,
 				       unsigned long npages, bool writable,
 				       struct nprdma_reason *why);
-void nprdma_view_destroy(struct nprdma_view *win);
-void nprdma_view_point(struct nprdma_view *win, unsigned long first,
+void nprdma_view_destroy(struct nprdma_view *view);
+void nprdma_view_point(struct nprdma_view *view, unsigned long first,
 		       unsigned long n, const unsigned long *pfns);
-void nprdma_view_flush(struct nprdma_view *win, unsigned long first,
+void nprdma_view_flush(struct nprdma_view *view, unsigned long first,
 		       unsigned long n);
 size_t nprdma_view_memory(unsigned long npages);
 

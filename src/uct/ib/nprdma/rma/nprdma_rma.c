@@ -112,7 +112,7 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_completion_t *comp)
 {
     uct_nprdma_svc_request_t *request = (uct_nprdma_svc_request_t*)slot->data;
-    uct_nprdma_rma_reply_t *reply       = NULL;
+    uct_nprdma_rma_reply_t *reply     = NULL;
     ucs_status_t status;
 
     if (ucs_unlikely(!uct_nprdma_held_is_clear(rma, UCT_NPRDMA_ORDER_SMALL,

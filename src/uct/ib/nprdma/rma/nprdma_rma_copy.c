@@ -50,7 +50,7 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
                           ucs_status_t *status)
 {
     uct_nprdma_rma_copy_t *copy = reply->copy.range;
-    uct_nprdma_rma_t *rma         = reply->rma;
+    uct_nprdma_rma_t *rma       = reply->rma;
 
     --rma->num_copies[copy->is_large];
     if (rma->status != UCS_OK) {

@@ -121,7 +121,7 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
                             const struct ibv_wc *wc)
 {
     uct_nprdma_rma_reply_t *reply = &iface->res->replies[index];
-    uct_nprdma_rma_t *rma       = reply->rma;
+    uct_nprdma_rma_t *rma         = reply->rma;
     const uct_nprdma_svc_reply_t *header;
 
     /* A flushed receive is not a reply, and a late reply is discarded. After

@@ -63,18 +63,13 @@ static int uct_nprdma_populator_is_watched(const uct_nprdma_populate_job_t *job,
                                     job->flags & NPRDMA_POPULATE_WRITE);
 }
 
-/*
- * Execute a part of a job. Afterwards the job contains the rest.
- *
- * @return Bytes populated.
- */
-static uint64_t uct_nprdma_populator_run_job(uct_nprdma_populator_t *populator,
-                                             uct_nprdma_populate_job_t *job)
+/* Execute a part of a job. Afterwards the job contains the rest. */
+static void uct_nprdma_populator_run_job(uct_nprdma_populator_t *populator,
+                                         uct_nprdma_populate_job_t *job)
 {
     uint64_t step = (job->flags & NPRDMA_POPULATE_RESIDENT) ?
                     UCT_NPRDMA_POPULATE_RESIDENT_STEP :
                     UCT_NPRDMA_POPULATE_STEP;
-    uint64_t done = 0;
     ucs_status_t status;
     uint64_t length;
     unsigned i;
@@ -98,16 +93,12 @@ static uint64_t uct_nprdma_populator_run_job(uct_nprdma_populator_t *populator,
 
         job->address += length;
         job->length  -= length;
-        done         += length;
     }
-
-    return done;
 }
 
 int uct_nprdma_populator_run(uct_nprdma_populator_t *populator)
 {
     uct_nprdma_populate_job_t job;
-    uint64_t done;
     int is_left;
 
     pthread_mutex_lock(&populator->lock);
@@ -120,11 +111,10 @@ int uct_nprdma_populator_run(uct_nprdma_populator_t *populator)
         atomic_store(&populator->cancel, 0);
         pthread_mutex_unlock(&populator->lock);
 
-        done = uct_nprdma_populator_run_job(populator, &job);
+        uct_nprdma_populator_run_job(populator, &job);
 
         pthread_mutex_lock(&populator->lock);
-        populator->busy         = 0;
-        populator->stats.bytes += done;
+        populator->busy = 0;
         if ((job.length > 0) && !atomic_load(&populator->cancel)) {
             /* uct_nprdma_populator_add() has left room for it */
             *uct_nprdma_populator_job(populator, populator->count++) = job;

@@ -30,7 +30,6 @@ typedef struct uct_nprdma_populate_job {
 typedef struct uct_nprdma_populator_stats {
     uint64_t   jobs;        /* Queued */
     uint64_t   dropped;     /* Not queued, for lack of room */
-    uint64_t   bytes;       /* Of all successful steps */
     uint64_t   waiting;     /* Jobs that have not ended */
 } uct_nprdma_populator_stats_t;
 
