@@ -89,6 +89,16 @@ protected:
         m_base = m_peer->get<uint64_t>();
     }
 
+    /* Connects to an interface whose progress is not enabled */
+    void start_passive(entity &target, const buffer &memory)
+    {
+        uct_iface_progress_disable(target.iface(),
+                                   UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+        m_ep   = m_entity->connect(target.address());
+        m_rkey = m_entity->unpack(memory.packed_key());
+        m_base = memory.address();
+    }
+
     void tell(command c)
     {
         m_peer->put(c);
@@ -151,11 +161,7 @@ TEST_F(test_service, target_progress_not_enabled)
     buffer memory(target.md(), target_size);
     unsigned served = 0;
 
-    uct_iface_progress_disable(target.iface(),
-                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    m_ep   = m_entity->connect(target.address());
-    m_rkey = m_entity->unpack(memory.packed_key());
-    m_base = memory.address();
+    start_passive(target, memory);
     for (uint64_t i = 1; served < 100; ++i) {
         ASSERT_LT(i, 20000u) << "only the thread executes";
         completion comp;
@@ -180,11 +186,7 @@ TEST_F(test_service, progress_that_is_not_enabled_counts_nothing)
     buffer memory(target.md(), target_size);
     unsigned count = 0;
 
-    uct_iface_progress_disable(target.iface(),
-                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
-    m_ep   = m_entity->connect(target.address());
-    m_rkey = m_entity->unpack(memory.packed_key());
-    m_base = memory.address();
+    start_passive(target, memory);
     for (uint64_t i = 1; i < 2000; ++i) {
         put(i);
         m_entity->wait([&]() {
