@@ -12,8 +12,8 @@ PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
 # Additional packages for the tests
 PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
     librdmacm-dev perftest clang clang-tidy cppcheck zsh dash gnupg
-    netpipe-openmpi environment-modules
-    hpcc mpich libmpich-dev xz-utils numactl libnuma-dev procps groff shellcheck
+    environment-modules
+    mpich libmpich-dev xz-utils numactl libnuma-dev procps groff shellcheck
     spin kmod cpio"
 
 # If the archive does not have these, their tests are skipped, visibly
