@@ -31,15 +31,13 @@ AC_DEFUN([NPRDMA_COMPILER], [
         [NPRDMA_CFLAGS="$NPRDMA_CFLAGS -Werror"])
     AC_SUBST([NPRDMA_CFLAGS])])
 
-# NPRDMA_DEBUG: --enable-debug. Without it the log levels are those of the UCX
-# this is built for, and the rules have no asserts.
+# NPRDMA_DEBUG: --enable-debug. Without it the rules have no asserts.
 AC_DEFUN([NPRDMA_DEBUG], [
     AC_ARG_ENABLE([debug], [AS_HELP_STRING([--enable-debug],
-        [asserts of the rules, and all log levels with a trace of every packet
-         and operation @<:@default=no@:>@])], [], [enable_debug=no])
+        [asserts of the rules @<:@default=no@:>@])], [], [enable_debug=no])
     AS_IF([test "x$enable_debug" != xno],
         [AC_DEFINE([NPRDMA_ENABLE_DEBUG], [1],
-            [Asserts of the rules, and all log levels])])])
+            [Asserts of the rules])])])
 
 # NPRDMA_SANITIZERS: --enable-asan, --enable-ubsan, --enable-tsan. Programs that
 # load the component must be built with the same ones (or preload their

@@ -44,12 +44,6 @@ AC_DEFUN([NPRDMA_UCX], [
     AC_SUBST([UCX_VERSION], [$ucx_version])
     AC_DEFINE_UNQUOTED([NPRDMA_UCX_VERSION], ["$ucx_version"],
         [The UCX version this is built for])
-    ucx_max_log=`$SED -n \
-        's/^#define UCS_MAX_LOG_LEVEL  *\(UCS_LOG_LEVEL_@<:@A-Z_@:>@*\)/\1/p' \
-        "$ucx_inc/ucx_config.h"`
-    AC_DEFINE_UNQUOTED([NPRDMA_UCX_MAX_LOG_LEVEL],
-        [${ucx_max_log:-UCS_LOG_LEVEL_LAST}],
-        [The highest level that libucs was compiled with, and prints])
     NPRDMA_UCX_ABI
     ucx_build=`AS_ECHO(["$ucx_version"]) |
         $SED 's/^\(@<:@0-9@:>@*\.@<:@0-9@:>@*\.@<:@0-9@:>@*\).*/\1/'`

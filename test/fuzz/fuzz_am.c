@@ -2,7 +2,7 @@
 
 /* Active messages as they come from the wire. */
 
-#include "fuzz_dump.h"
+#include "fuzz.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
@@ -12,7 +12,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uct_nprdma_am_hdr_t hdr;
     int type;
 
-    fuzz_dump(uct_nprdma_am_dump, copy, size);
     type = uct_nprdma_am_parse(copy, size);
     if (type != -1) {
         FUZZ_CHECK(size >= sizeof(hdr));

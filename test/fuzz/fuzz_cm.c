@@ -6,7 +6,7 @@
  * the parsers must withstand any bytes.
  */
 
-#include "fuzz_dump.h"
+#include "fuzz.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
@@ -54,9 +54,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uct_nprdma_cm_packet_t packet;
     uct_nprdma_cm_parse_result_t result;
 
-    fuzz_dump(uct_nprdma_cm_dump, copy, size);
-    fuzz_dump(uct_nprdma_dev_addr_dump, copy, size);
-    fuzz_dump(uct_nprdma_iface_addr_dump, copy, size);
     result = uct_nprdma_cm_parse(copy, size, &packet);
     switch (result) {
     case UCT_NPRDMA_CM_PARSE_OK:

@@ -2,7 +2,7 @@
 
 /* Packed keys as they come from a peer's program. */
 
-#include "fuzz_dump.h"
+#include "fuzz.h"
 
 #include "ucm/regions/nprdma_reg.h"
 #include "uct/ib/nprdma/wire/nprdma_key.h"
@@ -47,10 +47,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uct_nprdma_packed_rkey_t packed;
     uct_nprdma_rkey_t rkey;
     void *copy;
-
-    copy = fuzz_copy(data, size);
-    fuzz_dump(uct_nprdma_key_dump, copy, size);
-    free(copy);
 
     fuzz_read(&reader, &packed, sizeof(packed));
     copy = fuzz_copy((const uint8_t*)&packed, sizeof(packed));

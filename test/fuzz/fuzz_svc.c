@@ -6,7 +6,7 @@
  * functions check whether the access is permitted.
  */
 
-#include "fuzz_dump.h"
+#include "fuzz.h"
 
 #include "ucm/access/nprdma_access.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
@@ -194,7 +194,6 @@ static void fuzz_request(nprdma_reg_table_t *table, void *message, size_t size)
     fuzz_current.message = message;
     fuzz_current.size    = size;
     fuzz_current.calls   = 0;
-    fuzz_dump(uct_nprdma_svc_request_dump, message, size);
     request              = uct_nprdma_svc_request_parse(message, size);
     if (request == NULL) {
         return;
@@ -222,8 +221,6 @@ static void fuzz_reply(const void *message, size_t size, uint8_t type,
     const uct_nprdma_svc_populated_t *populated;
     const uct_nprdma_svc_reply_t *reply;
 
-    fuzz_dump(uct_nprdma_svc_reply_dump, message, size);
-    fuzz_dump(uct_nprdma_svc_populated_dump, message, size);
     reply = uct_nprdma_svc_reply_parse(message, size, type, sn, expected);
     if (reply == NULL) {
         return;

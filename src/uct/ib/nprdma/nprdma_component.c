@@ -8,7 +8,6 @@
 #include "uct/ib/nprdma/base/nprdma_sockcm.h"
 #include "uct/ib/nprdma/base/nprdma_summary.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_record.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 
@@ -210,7 +209,6 @@ UCS_F_CTOR static void uct_nprdma_load(void)
         return;
     }
 
-    uct_nprdma_log_init();
     uct_nprdma_summary_init();
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);

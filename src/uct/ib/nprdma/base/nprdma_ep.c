@@ -5,11 +5,9 @@
 #endif
 
 #include "nprdma_ep.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/memtrack_int.h>
 
@@ -98,10 +96,6 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
     UCS_CLASS_CALL_SUPER_INIT(uct_nprdma_rma_ep_t, params);
     ucs_trace_func("iface=%p ep=%p", iface, self);
-    uct_nprdma_trace_packet(uct_nprdma_dev_addr_dump, params->dev_addr,
-                            sizeof(uct_nprdma_dev_addr_t), "ep %p: to", self);
-    uct_nprdma_trace_packet(uct_nprdma_iface_addr_dump, params->iface_addr,
-                            sizeof(uct_nprdma_iface_addr_t), "ep %p: to", self);
 
     ucs_list_head_init(&self->flushes);
     for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {

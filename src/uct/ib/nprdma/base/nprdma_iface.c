@@ -6,14 +6,12 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_rx_wait.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/rma/nprdma_bulk.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -503,9 +501,6 @@ ucs_status_t uct_nprdma_iface_get_device_address(uct_iface_h tl_iface,
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
     memcpy(addr, &iface->net.dev_addr, sizeof(iface->net.dev_addr));
-    uct_nprdma_trace_packet(uct_nprdma_dev_addr_dump, addr,
-                            sizeof(iface->net.dev_addr), "iface %p: own",
-                            iface);
     return UCS_OK;
 }
 
@@ -515,9 +510,6 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
 
     memcpy(addr, &iface->net.iface_addr, sizeof(iface->net.iface_addr));
-    uct_nprdma_trace_packet(uct_nprdma_iface_addr_dump, addr,
-                            sizeof(iface->net.iface_addr), "iface %p: own",
-                            iface);
     return UCS_OK;
 }
 

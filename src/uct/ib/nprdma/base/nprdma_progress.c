@@ -6,7 +6,6 @@
 
 #include "nprdma_ep.h"
 #include "nprdma_rx_wait.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
@@ -15,7 +14,6 @@
 #include "uct/ib/nprdma/rma/nprdma_rma_recv.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 
 #include <ucs/debug/log.h>
@@ -94,11 +92,6 @@ static UCS_F_NOINLINE void
 uct_nprdma_iface_rx_other(uct_nprdma_iface_t *iface, const struct ibv_wc *wc,
                           uct_nprdma_slot_t *slot, const void *data)
 {
-    if (wc->status == IBV_WC_SUCCESS) {
-        uct_nprdma_trace_packet(uct_nprdma_am_dump, data, wc->byte_len,
-                                "iface %p: RX:", iface);
-    }
-
     if (wc->status != IBV_WC_SUCCESS) {
         ucs_debug("iface %p: receive failed: work completion status %d", iface,
                   wc->status);

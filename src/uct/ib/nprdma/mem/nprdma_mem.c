@@ -7,9 +7,7 @@
 #include "nprdma_mem.h"
 #include "nprdma_mrs.h"
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "ucm/access/nprdma_access.h"
 
@@ -447,9 +445,6 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     }
 
     uct_nprdma_key_pack(&rkey, buffer);
-    uct_nprdma_trace_packet(uct_nprdma_key_dump, buffer,
-                            sizeof(uct_nprdma_packed_rkey_t), "memh %p: packed",
-                            memh);
     return UCS_OK;
 }
 
@@ -465,8 +460,6 @@ uct_nprdma_rkey_unpack(uct_component_t *component, const void *packed,
         return UCS_ERR_NO_MEMORY;
     }
 
-    uct_nprdma_trace_packet(uct_nprdma_key_dump, packed,
-                            sizeof(uct_nprdma_packed_rkey_t), "rkey %p:", rkey);
     switch (uct_nprdma_key_unpack(packed, rkey)) {
     case UCT_NPRDMA_KEY_OK:
         *rkey_p   = (uct_rkey_t)rkey;

@@ -10,8 +10,6 @@
 #include "nprdma_responder.h"
 #include "nprdma_ud.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -219,8 +217,6 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
     uct_nprdma_cm_packet_t packet;
     uct_nprdma_cm_parse_result_t result;
 
-    uct_nprdma_trace_packet(uct_nprdma_cm_dump, data, length,
-                            "iface %p: RX:", iface);
     result = uct_nprdma_cm_parse(data, length, &packet);
     if (result != UCT_NPRDMA_CM_PARSE_OK) {
         ++iface->stats->cm_malformed;

@@ -10,8 +10,6 @@
 #include "nprdma_qp.h"
 #include "nprdma_tx.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <ucs/debug/log.h>
@@ -522,10 +520,6 @@ uct_nprdma_conn_post_fin(uct_nprdma_net_iface_t *iface, uct_nprdma_conn_t *conn)
                                            svc_fin);
     }
 
-    uct_nprdma_trace_packet(is_svc ? uct_nprdma_svc_request_dump :
-                                     uct_nprdma_am_dump,
-                            (const void*)(uintptr_t)sge.addr, sge.length,
-                            "conn 0x%x: TX:", conn->id);
     conn->fin_due = 0;
     wr.sg_list    = &sge;
     wr.num_sge    = 1;

@@ -9,8 +9,6 @@
 #include "nprdma_qp.h"
 #include "nprdma_responder.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
@@ -179,8 +177,6 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    uct_nprdma_trace_packet(uct_nprdma_cm_dump, packet, sizeof(*packet),
-                            "iface %p: TX to 0x%x:", iface, ud_qpn);
     ++iface->cm.tx_posted;
 }
 

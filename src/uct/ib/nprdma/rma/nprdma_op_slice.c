@@ -12,10 +12,8 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_reply.h"
 #include "nprdma_verify.h"
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "nprdma_assert.h"
 #include "nprdma_page_state.h"
@@ -579,11 +577,6 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
 
     iface->net.stats->populate_us +=
             ucs_time_to_usec(ucs_get_time() - slice->start);
-    if (*status == UCS_OK) {
-        uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, data,
-                                reply->length, "ep %p: RX:",
-                                slice->op->rma->ep);
-    }
     populated = (*status != UCS_OK) ? NULL :
                 uct_nprdma_svc_populated_parse(data, slice->length -
                                                      slice->populated);

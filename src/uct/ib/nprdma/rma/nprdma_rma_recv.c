@@ -13,9 +13,7 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_reply.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_conn.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 
 /* Handle a reply with reply->length bytes of payload, or an error: store the
@@ -133,8 +131,6 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    uct_nprdma_trace_packet(uct_nprdma_svc_reply_dump, reply->slot->data,
-                            wc->byte_len, "ep %p: RX:", conn->ep);
     /* No request is outstanding for a spare, so a reply to it is malformed */
     header = ucs_unlikely(reply == rma->spare) ? NULL :
             uct_nprdma_svc_reply_parse(reply->slot->data, wc->byte_len,

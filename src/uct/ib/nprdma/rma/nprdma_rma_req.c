@@ -7,8 +7,6 @@
 #include "nprdma_rma_req.h"
 #include "nprdma_rma_reply.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "nprdma_assert.h"
 
@@ -196,8 +194,6 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         return status;
     }
 
-    uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, request, length,
-                            "ep %p: TX:", rma->ep);
     rma->ep->net.svc.num_slots += (slot != NULL);
     uct_nprdma_rma_sent(iface, rma, request, reply);
     if (is_alone) {

@@ -10,12 +10,10 @@
 #include "nprdma_service_park.h"
 #include "nprdma_service_recv.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <nprdma_thread.h>
@@ -89,8 +87,6 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
         return 1;
     }
 
-    uct_nprdma_trace_packet(uct_nprdma_svc_request_dump, slot->data,
-                            wc->byte_len, "service: qp 0x%x RX:", conn->qpn);
     request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
     if ((request == NULL) || (request->sn != (conn->arrived_sn + 1))) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"

@@ -7,9 +7,7 @@
 #include "nprdma_service_conn.h"
 #include "nprdma_svc_exec.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include <ucs/debug/log.h>
 
@@ -111,8 +109,6 @@ void uct_nprdma_service_reply(uct_nprdma_service_t *service,
     wr.num_sge    = 1;
     wr.opcode     = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
-    uct_nprdma_trace_packet(uct_nprdma_svc_reply_dump, data, length,
-                            "service: qp 0x%x TX:", conn->qpn);
     ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
     if (ret != 0) {
         ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,

@@ -9,9 +9,7 @@
 #include "nprdma_service_conn.h"
 #include "nprdma_svc_exec.h"
 
-#include "uct/ib/nprdma/compat/nprdma_log.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/wire/nprdma_dump.h"
 
 #include "ucm/access/nprdma_fault.h"
 
@@ -185,8 +183,6 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
 
     if ((request->type == UCT_NPRDMA_SVC_POPULATE) &&
         (status == UCT_NPRDMA_SVC_OK)) {
-        uct_nprdma_trace_packet(uct_nprdma_svc_populated_dump, reply + 1,
-                                length, "service: qp 0x%x TX:", conn->qpn);
         uct_nprdma_service_prefetch(service, conn, request,
                                     (void*)(reply + 1));
     }
