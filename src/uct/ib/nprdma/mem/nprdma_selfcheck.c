@@ -39,6 +39,7 @@ typedef struct uct_nprdma_selfcheck {
     uct_nprdma_mem_md_t *md;
     char                *why;
     size_t              max;
+    ucs_status_t        status;  /* After the first failure nothing counts */
 
     uct_nprdma_loop_t   loop;
 
@@ -57,17 +58,30 @@ typedef struct uct_nprdma_selfcheck {
 } uct_nprdma_selfcheck_t;
 
 
-static ucs_status_t UCS_F_PRINTF(2, 3)
+/* The first failure is the one that is reported */
+static void UCS_F_PRINTF(2, 3)
 uct_nprdma_selfcheck_fail(uct_nprdma_selfcheck_t *self, const char *format, ...)
 {
     char text[128];
     va_list args;
 
+    if (self->status != UCS_OK) {
+        return;
+    }
+
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     snprintf(self->why, self->max, "self-check of the device: %s", text);
-    return UCS_ERR_IO_ERROR;
+    self->status = UCS_ERR_IO_ERROR;
+}
+
+static void uct_nprdma_selfcheck_expect(uct_nprdma_selfcheck_t *self, int holds,
+                                        const char *otherwise)
+{
+    if (!holds) {
+        uct_nprdma_selfcheck_fail(self, "%s", otherwise);
+    }
 }
 
 
@@ -166,13 +180,14 @@ static void uct_nprdma_selfcheck_post_states(uct_nprdma_selfcheck_t *self)
                          uct_nprdma_mrs(self->range.region)->s->rkey);
 }
 
-static ucs_status_t uct_nprdma_selfcheck_wait(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_wait(uct_nprdma_selfcheck_t *self)
 {
     enum ibv_wc_status status = uct_nprdma_loop_wait(&self->loop);
 
-    return (status == IBV_WC_SUCCESS) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "an operation fails with status %d",
-                                     status);
+    if (status != IBV_WC_SUCCESS) {
+        uct_nprdma_selfcheck_fail(self, "an operation fails with status %d",
+                                  status);
+    }
 }
 
 
@@ -212,29 +227,28 @@ static int uct_nprdma_selfcheck_bits(const uct_nprdma_selfcheck_t *self,
     return 1;
 }
 
-/* Populate all pages, and copy their states to before */
-static ucs_status_t uct_nprdma_selfcheck_populate(uct_nprdma_selfcheck_t *self)
+/* Populate all pages, and copy their states to before. Zero after a failure. */
+static int uct_nprdma_selfcheck_populate(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status = UCS_OK;
+    ucs_status_t status = self->status;
     unsigned tries;
 
-    for (tries = 0; tries < UCT_NPRDMA_SELFCHECK_TRIES; ++tries) {
+    for (tries = 0; (tries < UCT_NPRDMA_SELFCHECK_TRIES) &&
+                    ((status == UCS_OK) || (status == UCS_ERR_BUSY));
+         ++tries) {
         status = nprdma_monitor_populate(self->md->monitor, &self->range,
                                          self->range.address,
                                          self->range.length,
                                          NPRDMA_POPULATE_WRITE);
-        if ((status != UCS_OK) && (status != UCS_ERR_BUSY)) {
-            break;
-        }
-
         uct_nprdma_selfcheck_states(self, self->before);
         if (uct_nprdma_selfcheck_bits(self, NPRDMA_PAGE_BITS)) {
-            return UCS_OK;
+            return 1;
         }
     }
 
-    return uct_nprdma_selfcheck_fail(self, "pages cannot be populated: %s",
-                                     ucs_status_string(status));
+    uct_nprdma_selfcheck_fail(self, "pages cannot be populated: %s",
+                              ucs_status_string(status));
+    return 0;
 }
 
 static ucs_status_t uct_nprdma_selfcheck_register(uct_nprdma_selfcheck_t *self)
@@ -252,8 +266,7 @@ static ucs_status_t uct_nprdma_selfcheck_register(uct_nprdma_selfcheck_t *self)
 /* Take all pages away from the device. When this returns it does not access
  * them any more. The region stays: with NPRDMA_REVOKE_STRICT, too, that is what
  * the end of a registration does. */
-static ucs_status_t
-uct_nprdma_selfcheck_invalidate(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_invalidate(uct_nprdma_selfcheck_t *self)
 {
     uintptr_t start = (uintptr_t)self->memory;
     ucs_status_t status;
@@ -263,159 +276,128 @@ uct_nprdma_selfcheck_invalidate(uct_nprdma_selfcheck_t *self)
                           nprdma_span(start,
                                       start + UCT_NPRDMA_SELFCHECK_LENGTH));
     status = uct_nprdma_selfcheck_register(self);
-    return (status == UCS_OK) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "cannot register again: %s",
-                                     ucs_status_string(status));
+    if (status != UCS_OK) {
+        uct_nprdma_selfcheck_fail(self, "cannot register again: %s",
+                                  ucs_status_string(status));
+    }
 }
 
 
 /* ---- what is checked ---- */
 
 /* Memory that was never populated: the device must not see it */
-static ucs_status_t uct_nprdma_selfcheck_untouched(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_untouched(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
-
     uct_nprdma_selfcheck_fill(self->memory, ++self->seed);
     uct_nprdma_selfcheck_post_read(self);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    return uct_nprdma_selfcheck_is_absent(self) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "an absent page does not read as "
-                                     "the signature");
+    uct_nprdma_selfcheck_wait(self);
+    uct_nprdma_selfcheck_expect(self, uct_nprdma_selfcheck_is_absent(self),
+                                "an absent page does not read as the "
+                                "signature");
 }
 
-/* Populated memory: reads, and states by RDMA. UCS_INPROGRESS if a page was
- * taken meanwhile. */
-static ucs_status_t uct_nprdma_selfcheck_present(uct_nprdma_selfcheck_t *self)
+static int
+uct_nprdma_selfcheck_states_are_right(const uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
+    return memcmp(uct_nprdma_selfcheck_read(self), self->before,
+                  sizeof(self->before)) == 0;
+}
 
-    status = uct_nprdma_selfcheck_populate(self);
-    if (status != UCS_OK) {
-        return status;
+/* Populated memory: reads, and states by RDMA. Zero if a page was taken
+ * meanwhile. */
+static int uct_nprdma_selfcheck_present(uct_nprdma_selfcheck_t *self)
+{
+    if (!uct_nprdma_selfcheck_populate(self)) {
+        return 0;
     }
 
     uct_nprdma_selfcheck_post_read(self);
     uct_nprdma_selfcheck_post_states(self);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
+    uct_nprdma_selfcheck_wait(self);
     if (!uct_nprdma_selfcheck_unchanged(self)) {
-        return UCS_INPROGRESS;
+        return 0;
     }
 
-    if (!uct_nprdma_selfcheck_all(self->buffer, self->seed)) {
-        return uct_nprdma_selfcheck_fail(self, "a populated page reads as "
-                                         "something else");
-    }
-
-    if (memcmp(uct_nprdma_selfcheck_read(self), self->before,
-               sizeof(self->before)) != 0) {
-        return uct_nprdma_selfcheck_fail(self, "page states that the device "
-                                         "reads differ from those mapped");
-    }
-    return UCS_OK;
+    uct_nprdma_selfcheck_expect(self,
+                                uct_nprdma_selfcheck_all(self->buffer,
+                                                         self->seed),
+                                "a populated page reads as something else");
+    uct_nprdma_selfcheck_expect(self,
+                                uct_nprdma_selfcheck_states_are_right(self),
+                                "page states that the device reads differ from "
+                                "those mapped");
+    return 1;
 }
 
 /* Pages that were taken away: the device neither reads nor writes them, and
  * reads that they are absent */
-static ucs_status_t uct_nprdma_selfcheck_taken(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_taken(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
-
-    status = uct_nprdma_selfcheck_invalidate(self);
-    if (status != UCS_OK) {
-        return status;
+    uct_nprdma_selfcheck_invalidate(self);
+    if (self->status != UCS_OK) {
+        return;
     }
 
     uct_nprdma_selfcheck_states(self, self->before);
-    if (!uct_nprdma_selfcheck_bits(self, 0)) {
-        return uct_nprdma_selfcheck_fail(self, "a page has bits after its "
-                                         "invalidation");
-    }
-
+    uct_nprdma_selfcheck_expect(self, uct_nprdma_selfcheck_bits(self, 0),
+                                "a page has bits after its invalidation");
     uct_nprdma_selfcheck_fill(self->buffer, self->seed + 1);
     uct_nprdma_selfcheck_post_write(self);
     uct_nprdma_selfcheck_post_states(self);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (!uct_nprdma_selfcheck_all(self->memory, self->seed)) {
-        return uct_nprdma_selfcheck_fail(self, "a WRITE reaches an absent "
-                                         "page");
-    }
-
-    if (memcmp(uct_nprdma_selfcheck_read(self), self->before,
-               sizeof(self->before)) != 0) {
-        return uct_nprdma_selfcheck_fail(self, "page states that the device "
-                                         "reads are old");
-    }
-
+    uct_nprdma_selfcheck_wait(self);
+    uct_nprdma_selfcheck_expect(self,
+                                uct_nprdma_selfcheck_all(self->memory,
+                                                         self->seed),
+                                "a WRITE reaches an absent page");
+    uct_nprdma_selfcheck_expect(self,
+                                uct_nprdma_selfcheck_states_are_right(self),
+                                "page states that the device reads are old");
     uct_nprdma_selfcheck_post_read(self);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    return uct_nprdma_selfcheck_is_absent(self) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "a page can be read after its "
-                                     "invalidation");
+    uct_nprdma_selfcheck_wait(self);
+    uct_nprdma_selfcheck_expect(self, uct_nprdma_selfcheck_is_absent(self),
+                                "a page can be read after its invalidation");
 }
 
 /* Rule for remote WRITE: a page whose state, read behind the WRITE, is that
  * from before it has the data */
-static ucs_status_t uct_nprdma_selfcheck_verify(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_verify(uct_nprdma_selfcheck_t *self)
 {
     const size_t words    = NPRDMA_PAGE_SIZE / sizeof(uint64_t);
     const uint32_t *after = uct_nprdma_selfcheck_read(self);
     unsigned i;
 
     for (i = 0; i < UCT_NPRDMA_SELFCHECK_PAGES; ++i) {
-        if ((after[i] == self->before[i]) &&
-            !uct_nprdma_selfcheck_has(self->memory, i * words, words,
-                                      self->seed)) {
-            return uct_nprdma_selfcheck_fail(self, "a READ of page states "
-                                             "overtakes the WRITE before it");
-        }
+        uct_nprdma_selfcheck_expect(
+                self, (after[i] != self->before[i]) ||
+                      uct_nprdma_selfcheck_has(self->memory, i * words, words,
+                                               self->seed),
+                "a READ of page states overtakes the WRITE before it");
     }
-    return UCS_OK;
 }
 
-/* WRITE and READ of the states, while all pages stay. Measures the time. */
-static ucs_status_t uct_nprdma_selfcheck_write(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_start_write(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
-    ucs_time_t start;
-
-    status = uct_nprdma_selfcheck_populate(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
     uct_nprdma_selfcheck_fill(self->buffer, ++self->seed);
-    start = ucs_get_time();
     uct_nprdma_selfcheck_post_write(self);
     uct_nprdma_selfcheck_post_states(self);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
+}
+
+/* WRITE and READ of the states, while all pages stay. Measures the time. Zero
+ * if a page was taken meanwhile. */
+static int uct_nprdma_selfcheck_write(uct_nprdma_selfcheck_t *self)
+{
+    ucs_time_t start;
+
+    if (!uct_nprdma_selfcheck_populate(self)) {
+        return 0;
     }
 
+    start = ucs_get_time();
+    uct_nprdma_selfcheck_start_write(self);
+    uct_nprdma_selfcheck_wait(self);
     self->span = ucs_time_to_sec(ucs_get_time() - start);
-    status     = uct_nprdma_selfcheck_verify(self);
-    if ((status == UCS_OK) &&
-        !uct_nprdma_selfcheck_all(self->memory, self->seed)) {
-        return UCS_INPROGRESS;
-    }
-    return status;
+    uct_nprdma_selfcheck_verify(self);
+    return uct_nprdma_selfcheck_all(self->memory, self->seed);
 }
 
 /* Wait for a part of the time that a WRITE takes */
@@ -431,122 +413,81 @@ static void uct_nprdma_selfcheck_delay(const uct_nprdma_selfcheck_t *self,
 }
 
 /* WRITE and READ of the states, with an invalidation in between */
-static ucs_status_t
+static void
 uct_nprdma_selfcheck_race_write(uct_nprdma_selfcheck_t *self, unsigned round)
 {
     uint64_t copy[UCT_NPRDMA_SELFCHECK_WORDS];
-    ucs_status_t status;
 
-    status = uct_nprdma_selfcheck_populate(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    uct_nprdma_selfcheck_fill(self->buffer, ++self->seed);
-    uct_nprdma_selfcheck_post_write(self);
-    uct_nprdma_selfcheck_post_states(self);
+    uct_nprdma_selfcheck_start_write(self);
     uct_nprdma_selfcheck_delay(self, round);
-    status = uct_nprdma_selfcheck_invalidate(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
+    uct_nprdma_selfcheck_invalidate(self);
     memcpy(copy, self->memory, sizeof(copy));
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    if (memcmp(copy, self->memory, sizeof(copy)) != 0) {
-        return uct_nprdma_selfcheck_fail(self, "the device writes a page after "
-                                         "its invalidation");
-    }
-    return uct_nprdma_selfcheck_verify(self);
+    uct_nprdma_selfcheck_wait(self);
+    uct_nprdma_selfcheck_expect(self,
+                                memcmp(copy, self->memory, sizeof(copy)) == 0,
+                                "the device writes a page after its "
+                                "invalidation");
+    uct_nprdma_selfcheck_verify(self);
 }
 
 /* READ of the data, with an invalidation and a change of the memory */
-static ucs_status_t
+static void
 uct_nprdma_selfcheck_race_read(uct_nprdma_selfcheck_t *self, unsigned round)
 {
-    ucs_status_t status;
     size_t i;
-
-    status = uct_nprdma_selfcheck_populate(self);
-    if (status != UCS_OK) {
-        return status;
-    }
 
     uct_nprdma_selfcheck_post_read(self);
     uct_nprdma_selfcheck_delay(self, round);
-    status = uct_nprdma_selfcheck_invalidate(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
+    uct_nprdma_selfcheck_invalidate(self);
     uct_nprdma_selfcheck_fill(self->memory, ++self->seed);
-    status = uct_nprdma_selfcheck_wait(self);
-    if (status != UCS_OK) {
-        return status;
-    }
-
+    uct_nprdma_selfcheck_wait(self);
     for (i = 0; i < UCT_NPRDMA_SELFCHECK_WORDS; ++i) {
-        if (self->buffer[i] == uct_nprdma_selfcheck_word(self->seed, i)) {
-            return uct_nprdma_selfcheck_fail(self, "the device reads a page "
-                                             "after its invalidation");
-        }
+        uct_nprdma_selfcheck_expect(
+                self, self->buffer[i] !=
+                      uct_nprdma_selfcheck_word(self->seed, i),
+                "the device reads a page after its invalidation");
     }
-    return UCS_OK;
 }
 
 /* Do a step again if a page was taken in the middle of it */
-static ucs_status_t uct_nprdma_selfcheck_repeat(
-        uct_nprdma_selfcheck_t *self,
-        ucs_status_t (*step)(uct_nprdma_selfcheck_t *self))
+static void
+uct_nprdma_selfcheck_repeat(uct_nprdma_selfcheck_t *self,
+                            int (*step)(uct_nprdma_selfcheck_t *self))
 {
-    ucs_status_t status = UCS_INPROGRESS;
     unsigned tries;
 
-    for (tries = 0; (tries < UCT_NPRDMA_SELFCHECK_TRIES) &&
-                    (status == UCS_INPROGRESS); ++tries) {
-        status = step(self);
-    }
-
-    return (status != UCS_INPROGRESS) ? status :
-           uct_nprdma_selfcheck_fail(self, "pages do not stay populated, or a "
-                                     "WRITE is lost");
-}
-
-static ucs_status_t uct_nprdma_selfcheck_rounds(uct_nprdma_selfcheck_t *self)
-{
-    ucs_status_t status = UCS_OK;
-    unsigned i;
-
-    for (i = 0; (i < UCT_NPRDMA_SELFCHECK_ROUNDS) && (status == UCS_OK); ++i) {
-        status = uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_write);
-        if (status == UCS_OK) {
-            status = (i % 2) ? uct_nprdma_selfcheck_race_read(self, i) :
-                               uct_nprdma_selfcheck_race_write(self, i);
+    for (tries = 0; tries < UCT_NPRDMA_SELFCHECK_TRIES; ++tries) {
+        if ((self->status != UCS_OK) || step(self)) {
+            return;
         }
     }
-    return status;
+
+    uct_nprdma_selfcheck_fail(self, "pages do not stay populated, or a WRITE "
+                              "is lost");
 }
 
-static ucs_status_t uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_steps(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
+    unsigned i;
 
-    status = uct_nprdma_selfcheck_untouched(self);
-    if (status != UCS_OK) {
-        return status;
+    uct_nprdma_selfcheck_untouched(self);
+    uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_present);
+    if (self->status == UCS_OK) {
+        uct_nprdma_selfcheck_taken(self);
     }
 
-    status = uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_present);
-    if (status != UCS_OK) {
-        return status;
-    }
+    for (i = 0; i < UCT_NPRDMA_SELFCHECK_ROUNDS; ++i) {
+        uct_nprdma_selfcheck_repeat(self, uct_nprdma_selfcheck_write);
+        if (!uct_nprdma_selfcheck_populate(self)) {
+            return;
+        }
 
-    status = uct_nprdma_selfcheck_taken(self);
-    return (status == UCS_OK) ? uct_nprdma_selfcheck_rounds(self) : status;
+        if (i % 2) {
+            uct_nprdma_selfcheck_race_read(self, i);
+        } else {
+            uct_nprdma_selfcheck_race_write(self, i);
+        }
+    }
 }
 
 
@@ -614,30 +555,31 @@ static ucs_status_t uct_nprdma_selfcheck_first(uct_nprdma_selfcheck_t *self)
     return status;
 }
 
-static ucs_status_t uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_region(uct_nprdma_selfcheck_t *self)
 {
     uct_nprdma_mem_md_t *md = self->md;
     ucs_time_t start        = ucs_get_time();
-    ucs_status_t status;
     int refusal;
 
     atomic_store(&md->refusal, 0);
-    status = uct_nprdma_selfcheck_first(self);
-    if (status == UCS_OK) {
+    self->status = uct_nprdma_selfcheck_first(self);
+    if (self->status == UCS_OK) {
         md->region_time = ucs_time_to_sec(ucs_get_time() - start);
-        return UCS_OK;
+        return;
     }
 
     refusal = atomic_load(&md->refusal);
     snprintf(self->why, self->max, "the %s refuses a region of %zu bytes: %s",
              (refusal != 0) ? "device" : "kernel module",
              md->config.region_size,
-             (refusal != 0) ? strerror(refusal) : ucs_status_string(status));
-    return ((status == UCS_ERR_IO_ERROR) && (refusal != 0)) ?
-           UCS_ERR_NO_DEVICE : status;
+             (refusal != 0) ? strerror(refusal) :
+                              ucs_status_string(self->status));
+    if ((self->status == UCS_ERR_IO_ERROR) && (refusal != 0)) {
+        self->status = UCS_ERR_NO_DEVICE;
+    }
 }
 
-static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
 {
     const size_t length      = UCT_NPRDMA_SELFCHECK_LENGTH + NPRDMA_PAGE_SIZE;
     uct_nprdma_device_t *dev = &self->md->super;
@@ -647,31 +589,31 @@ static ucs_status_t uct_nprdma_selfcheck_alloc(uct_nprdma_selfcheck_t *self)
          0)) {
         self->buffer = NULL;
         uct_nprdma_selfcheck_fail(self, "no memory");
-        return UCS_ERR_NO_MEMORY;
+        self->status = UCS_ERR_NO_MEMORY;
+        return;
     }
 
     self->mr = dev->verbs->register_mr(dev->pd, self->buffer, length,
                                        IBV_ACCESS_LOCAL_WRITE);
-    return (self->mr != NULL) ? UCS_OK :
-           uct_nprdma_selfcheck_fail(self, "cannot pin %zu bytes: %m", length);
+    if (self->mr == NULL) {
+        uct_nprdma_selfcheck_fail(self, "cannot pin %zu bytes: %m", length);
+    }
 }
 
-static ucs_status_t uct_nprdma_selfcheck_init(uct_nprdma_selfcheck_t *self)
+static void uct_nprdma_selfcheck_init(uct_nprdma_selfcheck_t *self)
 {
-    ucs_status_t status;
-
     if (!uct_nprdma_loop_init(&self->loop, &self->md->super)) {
-        return uct_nprdma_selfcheck_fail(self, "no port is active");
+        uct_nprdma_selfcheck_fail(self, "no port is active");
+        return;
     }
 
-    status = uct_nprdma_selfcheck_alloc(self);
-    if (status == UCS_OK) {
-        status = uct_nprdma_selfcheck_region(self);
+    uct_nprdma_selfcheck_alloc(self);
+    if (self->status == UCS_OK) {
+        uct_nprdma_selfcheck_region(self);
     }
-    if ((status != UCS_OK) || uct_nprdma_loop_open(&self->loop)) {
-        return status;
+    if ((self->status == UCS_OK) && !uct_nprdma_loop_open(&self->loop)) {
+        uct_nprdma_selfcheck_fail(self, "no loopback connection");
     }
-    return uct_nprdma_selfcheck_fail(self, "no loopback connection");
 }
 
 static void uct_nprdma_selfcheck_cleanup(uct_nprdma_selfcheck_t *self)
@@ -688,20 +630,20 @@ ucs_status_t
 uct_nprdma_selfcheck(uct_nprdma_mem_md_t *md, char *why, size_t max)
 {
     uct_nprdma_selfcheck_t self = {
-        .md  = md,
-        .why = why,
-        .max = max
+        .md     = md,
+        .why    = why,
+        .max    = max,
+        .status = UCS_OK
     };
     ucs_time_t start            = ucs_get_time();
-    ucs_status_t status;
 
-    status = uct_nprdma_selfcheck_init(&self);
-    if ((status == UCS_OK) && md->config.selfcheck) {
-        status = uct_nprdma_selfcheck_steps(&self);
+    uct_nprdma_selfcheck_init(&self);
+    if ((self.status == UCS_OK) && md->config.selfcheck) {
+        uct_nprdma_selfcheck_steps(&self);
     }
     uct_nprdma_selfcheck_cleanup(&self);
     ucs_debug("%s: self-check took %.3f ms, the region %.3f ms: %s",
               md->super.name, ucs_time_to_msec(ucs_get_time() - start),
-              md->region_time * 1e3, (status == UCS_OK) ? "good" : why);
-    return status;
+              md->region_time * 1e3, (self.status == UCS_OK) ? "good" : why);
+    return self.status;
 }
