@@ -15,6 +15,9 @@
 
 #define MAX_CALLS    (HISTORY_MAX_CALLS * HISTORY_MAX_ORIGINS)
 
+/* States that a search remembers */
+#define MAX_STATES   (1u << 17)
+
 /* A call to the checked window */
 typedef struct history_item {
     const history_call_t *call;
@@ -23,24 +26,34 @@ typedef struct history_item {
     uint64_t             order; /* Number since the beginning of the phase */
 } history_item_t;
 
-/* The window and the area that are checked */
+/* The window that is checked */
 typedef struct history_case {
     const history_phase_t *phase;
     unsigned              target;
     const void            *initial;
     const void            *last;
-    history_item_t        items[MAX_CALLS]; /* Of one area */
-    unsigned              num_items;
     unsigned              num_bad;
-} history_case_t;
 
-/* Elements that are covered by the same calls */
-typedef struct history_segment {
-    uint32_t             begin;
-    uint32_t             end;
-    const history_item_t *items[MAX_CALLS];
-    unsigned             num_items;
-} history_segment_t;
+    /* Calls to the area, by origin and in the program order of each */
+    history_item_t        items[MAX_CALLS];
+    unsigned              num_items;
+
+    /* Elements that are covered by the same calls, which are these */
+    uint32_t              begin;
+    uint32_t              end;
+    const history_item_t  *calls[MAX_CALLS];
+    unsigned              num_calls;
+
+    /* Of each origin the next call and the one behind its last */
+    unsigned              next[HISTORY_MAX_ORIGINS];
+    unsigned              limit[HISTORY_MAX_ORIGINS];
+    /* The legal order that was found last */
+    const history_item_t  *order[MAX_CALLS];
+    unsigned              num_ordered;
+    /* States from which no order is legal, as hashes; 0: none */
+    uint64_t              states[MAX_STATES];
+    unsigned              num_states;
+} history_case_t;
 
 
 history_log_t *history_log_open(const char *name, unsigned size, int create)
@@ -155,35 +168,34 @@ static void history_collect(history_case_t *judged, const history_log_t *logs,
           history_compare_items);
 }
 
-/* Finds the largest segment of the area from begin on that each call covers
- * entirely or not at all */
-static void history_segment(const history_case_t *judged, uint32_t begin,
-                            uint32_t end, history_segment_t *segment)
+/* Finds the most elements from begin on that each call covers entirely or not
+ * at all */
+static void history_segment(history_case_t *judged, uint32_t begin,
+                            uint32_t end)
 {
     const history_call_t *call;
-    unsigned i;
+    unsigned i, call_end;
 
-    segment->begin     = begin;
-    segment->num_items = 0;
+    judged->begin       = begin;
+    judged->num_calls   = 0;
+    judged->num_ordered = 0;
     for (i = 0; i < judged->num_items; ++i) {
-        call = judged->items[i].call;
-        if (call->first + call->count <= begin) {
+        call     = judged->items[i].call;
+        call_end = call->first + call->count;
+        if (call_end <= begin) {
             continue;
         }
         if (call->first > begin) {
-            end = call->first < end ? call->first : end;
+            end = (call->first < end) ? call->first : end;
             continue;
         }
-        end = (call->first + call->count < end) ? call->first + call->count :
-              end;
-        segment->items[segment->num_items++] = &judged->items[i];
+        end = (call_end < end) ? call_end : end;
+        judged->calls[judged->num_calls++] = &judged->items[i];
     }
-    segment->end = end;
+    judged->end = end;
 }
 
-static void history_bad(history_case_t *judged,
-                        const history_segment_t *segment, uint32_t element,
-                        history_mode_t mode, const char *why)
+static void history_bad(history_case_t *judged, uint32_t element)
 {
     const history_phase_t *phase = judged->phase;
     const history_item_t *item;
@@ -194,22 +206,21 @@ static void history_bad(history_case_t *judged,
     }
 
     flockfile(stdout);
-    printf("phase %u (%s), window %u, element %u of %u bytes, %s: %s\n"
-           "    0x%016" PRIx64 " at first\n",
-           phase->number, history_sync_name(phase->sync), judged->target,
-           element, phase->width, history_mode_name(mode), why,
+    printf("phase %u, window %u, element %u of %u bytes has no legal order\n"
+           "    0x%016" PRIx64 " at first\n", phase->number, judged->target,
+           element, phase->width,
            history_load(phase, judged->initial, element));
-    for (i = 0; i < segment->num_items; ++i) {
-        item = segment->items[i];
-        printf("    rank %u call %u %s %s [%u, %u) order %" PRIu64, item->rank,
-               item->call->seq, history_what_name(item->call),
-               history_op_name(item->call), item->call->first,
+    for (i = 0; i < judged->num_calls; ++i) {
+        item = judged->calls[i];
+        printf("    rank %u call %u %s op %u [%u, %u) order %" PRIu64,
+               item->rank, item->call->seq, history_name(item->call),
+               item->call->op, item->call->first,
                item->call->first + item->call->count, item->call->order);
         if (item->call->what == HISTORY_CAS) {
             printf(" if 0x%" PRIx64, item->call->compare);
         }
-        if (item->call->what != HISTORY_GET) {
-            printf(" gives 0x%" PRIx64,
+        if (item->call->op != HISTORY_NO_OP) {
+            printf(" operand 0x%" PRIx64,
                    history_operand(phase, item->rank, item->call, element));
         }
         if (item->values != NULL) {
@@ -223,218 +234,139 @@ static void history_bad(history_case_t *judged,
     funlockfile(stdout);
 }
 
-/* The order is known: each operation must have seen exactly the results of
- * those before it */
-static const char *history_replay(const history_case_t *judged,
-                                  const history_segment_t *segment,
-                                  uint32_t element)
-{
-    uint64_t value = history_load(judged->phase, judged->initial, element);
-    const history_item_t *item;
-    history_opcode_t op;
-    unsigned i;
-
-    for (i = 0; i < segment->num_items; ++i) {
-        item = segment->items[i];
-        if ((item->values != NULL) &&
-            (history_seen(judged, item, element) != value)) {
-            return "an operation did not see what those before it made";
-        }
-        op = (item->call->what == HISTORY_GET) ? HISTORY_NO_OP : item->call->op;
-        if ((item->call->what == HISTORY_CAS) &&
-            (item->call->compare != value)) {
-            op = HISTORY_NO_OP;
-        }
-        value = history_apply(judged->phase, op, value,
-                              history_operand(judged->phase, item->rank,
-                                              item->call, element));
-    }
-    return value == history_load(judged->phase, judged->last, element) ? NULL :
-           "the last value is not what the operations make";
-}
-
-static void history_judge_serial(history_case_t *judged,
-                                 const history_segment_t *segment,
-                                 history_mode_t mode)
-{
-    uint32_t element;
-    const char *why;
-
-    for (element = segment->begin; element < segment->end; ++element) {
-        why = history_replay(judged, segment, element);
-        if (why != NULL) {
-            history_bad(judged, segment, element, mode, why);
-        }
-    }
-}
-
-/*
- * The checker's view of an element. Values are replaced by small numbers, or by
- * differences from the initial value. These are equal for all elements of a
- * segment that have the same history.
- */
-typedef struct history_view {
-    history_op_t ops[MAX_CALLS];
-    unsigned     num_ops;
-    uint64_t     last;
-    int          is_ambiguous; /* The initial value equals a written one */
-} history_view_t;
-
-static uint8_t history_kind(const history_item_t *item, uint64_t seen)
+/* Executes an operation on an element. Zero: it has seen another value. */
+static int history_step(const history_case_t *judged,
+                        const history_item_t *item, uint32_t element,
+                        uint64_t *value)
 {
     const history_call_t *call = item->call;
 
-    switch (call->what) {
-    case HISTORY_PUT:
-    case HISTORY_ACC:
-        return call->op == HISTORY_NO_OP ? HISTORY_READ : HISTORY_WRITE;
-    case HISTORY_CAS:
-        return seen == call->compare ? HISTORY_SWAP : HISTORY_READ;
-    case HISTORY_GET:
-        return HISTORY_READ;
-    default:
-        return call->op == HISTORY_NO_OP ? HISTORY_READ : HISTORY_SWAP;
-    }
-}
-
-/* 0: the initial value; n: the value of call n; all bits: of no call */
-static uint64_t history_number(const history_case_t *judged,
-                               const uint64_t *written, unsigned num_written,
-                               uint32_t element, uint64_t value)
-{
-    unsigned i;
-
-    if (value == history_load(judged->phase, judged->initial, element)) {
+    if ((item->values != NULL) &&
+        (history_seen(judged, item, element) != *value)) {
         return 0;
     }
-    for (i = 0; (i < num_written) && (written[i] != value); ++i) {
+    if ((call->op != HISTORY_NO_OP) &&
+        ((call->what != HISTORY_CAS) || (call->compare == *value))) {
+        *value = history_apply(judged->phase, call->op, *value,
+                               history_operand(judged->phase, item->rank, call,
+                                               element));
     }
-    return i < num_written ? i + 1 : UINT64_MAX;
+    return 1;
 }
 
-static void history_view_register(const history_case_t *judged,
-                                  const history_segment_t *segment,
-                                  uint32_t element, history_view_t *view)
+/* Whether the order of the element before is legal for this one, too */
+static int history_replay(const history_case_t *judged, uint32_t element)
 {
-    uint64_t initial = history_load(judged->phase, judged->initial, element);
-    uint64_t written[MAX_CALLS];
-    const history_item_t *item;
-    uint64_t seen;
+    uint64_t value = history_load(judged->phase, judged->initial, element);
     unsigned i;
 
-    view->is_ambiguous = 0;
-    for (i = 0; i < segment->num_items; ++i) {
-        item       = segment->items[i];
-        written[i] = UINT64_MAX;
-        if (item->call->op != HISTORY_NO_OP) {
-            written[i] = history_operand(judged->phase, item->rank, item->call,
-                                         element);
-            view->is_ambiguous |= (written[i] == initial);
-        }
-    }
-
-    view->num_ops = segment->num_items;
-    for (i = 0; i < segment->num_items; ++i) {
-        item                = segment->items[i];
-        seen                = (item->values == NULL) ? initial :
-                              history_seen(judged, item, element);
-        view->ops[i].origin = item->rank;
-        view->ops[i].kind   = history_kind(item, seen);
-        view->ops[i].value  = i + 1;
-        view->ops[i].seen   = history_number(judged, written,
-                                             segment->num_items, element, seen);
-    }
-    view->last = history_number(judged, written, segment->num_items, element,
-                                history_load(judged->phase, judged->last,
-                                             element));
-}
-
-static void history_view_counters(const history_case_t *judged,
-                                  const history_segment_t *segment,
-                                  uint32_t element, history_mode_t mode,
-                                  history_view_t *view)
-{
-    const history_phase_t *phase = judged->phase;
-    uint64_t initial = history_load(phase, judged->initial, element);
-    uint64_t last    = history_load(phase, judged->last, element);
-    /* Subtracts the initial value */
-    uint64_t minus        = (mode == HISTORY_XORS) ? initial : -initial;
-    history_opcode_t undo = (mode == HISTORY_XORS) ? HISTORY_BXOR : HISTORY_SUM;
-    const history_item_t *item;
-    unsigned i;
-
-    view->is_ambiguous = 0;
-    view->num_ops      = segment->num_items;
-    view->last         = history_apply(phase, undo, last, minus);
-    for (i = 0; i < segment->num_items; ++i) {
-        item                = segment->items[i];
-        view->ops[i].origin = item->rank;
-        view->ops[i].kind   = history_kind(item, 0);
-        view->ops[i].value  = item->call->operand;
-        view->ops[i].seen   = 0;
-        if (item->values != NULL) {
-            view->ops[i].seen = history_apply(
-                    phase, undo, history_seen(judged, item, element), minus);
-        }
-    }
-}
-
-/* Of elements of one segment */
-static int history_same_view(const history_view_t *a, const history_view_t *b)
-{
-    unsigned i;
-
-    for (i = 0; i < a->num_ops; ++i) {
-        if ((a->ops[i].kind != b->ops[i].kind) ||
-            (a->ops[i].seen != b->ops[i].seen)) {
+    for (i = 0; i < judged->num_ordered; ++i) {
+        if (!history_step(judged, judged->order[i], element, &value)) {
             return 0;
         }
     }
-    return a->last == b->last;
+    return (judged->num_ordered == judged->num_calls) &&
+           (value == history_load(judged->phase, judged->last, element));
 }
 
-static void history_judge_concurrent(history_case_t *judged,
-                                     const history_segment_t *segment,
-                                     history_mode_t mode)
+/* Whether the search comes to a state for the first time. When the table is
+ * full it is forgotten, which costs time only. */
+static int history_is_new(history_case_t *judged, uint64_t value)
 {
-    static history_view_t views[2];
-    history_view_t *view = &views[0];
-    history_view_t *old  = NULL;
-    uint32_t element;
-    const char *why;
+    uint64_t state = value;
+    unsigned i;
 
-    for (element = segment->begin; element < segment->end; ++element) {
-        if ((mode == HISTORY_SUMS) || (mode == HISTORY_XORS)) {
-            history_view_counters(judged, segment, element, mode, view);
-        } else {
-            history_view_register(judged, segment, element, view);
-        }
-        if (view->is_ambiguous ||
-            ((old != NULL) && history_same_view(view, old))) {
-            continue;
-        }
-        why = ((mode == HISTORY_SUMS) || (mode == HISTORY_XORS)) ?
-              history_check_counters(view->ops, view->num_ops, view->last) :
-              history_check_register(view->ops, view->num_ops, 0,
-                                     view->last);
-        if (why != NULL) {
-            history_bad(judged, segment, element, mode, why);
-            continue;
-        }
-        /* Legal: a following element with the same view is legal as well */
-        old  = view;
-        view = &views[view == &views[0]];
+    for (i = 0; i < HISTORY_MAX_ORIGINS; ++i) {
+        state = history_seed(state, judged->next[i], i);
     }
+    for (i = state % MAX_STATES; judged->states[i] != 0;
+         i = (i + 1) % MAX_STATES) {
+        if (judged->states[i] == state) {
+            return 0;
+        }
+    }
+    judged->states[i] = state;
+    if (++judged->num_states > MAX_STATES / 2) {
+        memset(judged->states, 0, sizeof(judged->states));
+        judged->num_states = 0;
+    }
+    return 1;
+}
+
+/*
+ * Whether the element's operations from the next ones on have an order that
+ * keeps that of each origin, in which each has seen what those before it made,
+ * and the last value is right. Of an operation that returned the value and did
+ * not change it, no later place could be better.
+ */
+static int history_search(history_case_t *judged, uint32_t element,
+                          unsigned depth, uint64_t value)
+{
+    const history_item_t *item;
+    unsigned origin;
+    uint64_t result;
+
+    if (depth == judged->num_calls) {
+        return value == history_load(judged->phase, judged->last, element);
+    }
+    if (!history_is_new(judged, value)) {
+        return 0;
+    }
+    for (origin = 0; origin < HISTORY_MAX_ORIGINS; ++origin) {
+        if (judged->next[origin] == judged->limit[origin]) {
+            continue;
+        }
+        item   = judged->calls[judged->next[origin]];
+        result = value;
+        if (!history_step(judged, item, element, &result)) {
+            continue;
+        }
+        judged->order[depth] = item;
+        ++judged->next[origin];
+        if (history_search(judged, element, depth + 1, result)) {
+            return 1;
+        }
+        --judged->next[origin];
+        if ((item->values != NULL) && (result == value)) {
+            return 0;
+        }
+    }
+    return 0;
+}
+
+static int history_is_legal(history_case_t *judged, uint32_t element,
+                            int is_ordered)
+{
+    unsigned i, origin;
+
+    if (history_replay(judged, element)) {
+        return 1;
+    }
+
+    memset(judged->next, 0, sizeof(judged->next));
+    memset(judged->limit, 0, sizeof(judged->limit));
+    for (i = judged->num_calls; i-- > 0;) {
+        origin               = is_ordered ? 0 : judged->calls[i]->rank;
+        judged->next[origin] = i;
+        if (judged->limit[origin] == 0) {
+            judged->limit[origin] = i + 1;
+        }
+    }
+    memset(judged->states, 0, sizeof(judged->states));
+    judged->num_states  = 0;
+    judged->num_ordered = judged->num_calls;
+    return history_search(judged, element, 0,
+                          history_load(judged->phase, judged->initial,
+                                       element));
 }
 
 unsigned history_judge(const history_phase_t *phase, const history_log_t *logs,
                        unsigned size, unsigned target, const void *initial,
                        const void *last)
 {
-    static history_segment_t segment;
     static history_case_t judged;
     const history_area_t *area;
-    uint32_t begin, end;
+    uint32_t element, end;
     unsigned i;
 
     judged.phase   = phase;
@@ -443,17 +375,17 @@ unsigned history_judge(const history_phase_t *phase, const history_log_t *logs,
     judged.last    = last;
     judged.num_bad = 0;
     for (i = 0; i < phase->num_areas; ++i) {
-        area = &phase->areas[i];
-        end  = area->first + area->count;
+        area    = &phase->areas[i];
+        element = area->first;
+        end     = area->first + area->count;
         history_collect(&judged, logs, size, i);
-        for (begin = area->first; begin < end; begin = segment.end) {
-            history_segment(&judged, begin, end, &segment);
-            if ((area->mode == HISTORY_OWNED) ||
-                (area->mode == HISTORY_EXCLUSIVE) ||
-                (area->mode == HISTORY_READONLY)) {
-                history_judge_serial(&judged, &segment, area->mode);
-            } else {
-                history_judge_concurrent(&judged, &segment, area->mode);
+        while (element < end) {
+            history_segment(&judged, element, end);
+            for (; element < judged.end; ++element) {
+                if (!history_is_legal(&judged, element,
+                                      area->mode == HISTORY_EXCLUSIVE)) {
+                    history_bad(&judged, element);
+                }
             }
         }
     }

@@ -3,7 +3,6 @@
 #ifndef HISTORY_LOG_H_
 #define HISTORY_LOG_H_
 
-#include "history_check.h"
 #include "history_plan.h"
 
 #include <stddef.h>
@@ -59,8 +58,12 @@ void history_store(const history_phase_t *phase, void *memory, uint32_t index,
 
 
 /**
- * Check one window's history in a phase. Prints the history of the first few
- * elements that have no legal order.
+ * Check one window's history in a phase: whether the operations on each element
+ * have an order that MPI-3.1 11.7 permits. Accumulate operations on an element
+ * are atomic; those of one origin take effect in program order (the default of
+ * the info key accumulate_ordering), those of different origins in any order
+ * that agrees with that. Prints the history of the first few elements that have
+ * no legal order. The verdict is exact, because all orders are tried.
  *
  * @param [in] logs     Logs of all ranks. No rank writes meanwhile.
  * @param [in] size     Number of ranks.

@@ -75,25 +75,6 @@ int history_exclusive_area(const history_phase_t *phase)
     return -1;
 }
 
-/*
- * Values that a phase writes only once, and that identify their origin: 'H',
- * phase, rank, call, element. With 32 bits: rank, call, and a hash of the rest.
- * The check skips an element whose initial value happens to be one of them.
- */
-static uint64_t history_tag(const history_phase_t *phase, unsigned rank,
-                            unsigned seq, uint32_t element)
-{
-    uint64_t hash;
-
-    if (phase->width == 8) {
-        return (0x48ul << 56) | ((phase->number & 0xffful) << 44) |
-               ((uint64_t)rank << 40) | ((uint64_t)seq << 28) | element;
-    }
-
-    hash = history_mix(((uint64_t)phase->number << 32) + element);
-    return (rank << 30) | (seq << 23) | (hash & 0x7fffff);
-}
-
 static uint64_t history_mask(const history_phase_t *phase, uint64_t value)
 {
     return (phase->width == 8) ? value : (uint32_t)value;
@@ -102,15 +83,11 @@ static uint64_t history_mask(const history_phase_t *phase, uint64_t value)
 uint64_t history_operand(const history_phase_t *phase, unsigned rank,
                          const history_call_t *call, uint32_t element)
 {
-    uint64_t tag;
-
-    if (call->is_fixed) {
-        return call->operand;
-    }
-
-    tag = history_tag(phase, rank, call->seq, element);
-    return ((call->op == HISTORY_REPLACE) || (call->op == HISTORY_NO_OP)) ?
-           tag : history_mask(phase, history_mix(tag) | 1);
+    /* A value that hardly any other operation writes; odd, so that products
+     * keep all bits */
+    return call->is_fixed ? call->operand :
+           history_mask(phase, 1 | history_seed(((uint64_t)phase->number << 32) +
+                                                element, call->seq, rank));
 }
 
 uint64_t history_apply(const history_phase_t *phase, history_opcode_t op,
@@ -155,36 +132,11 @@ uint32_t history_length(uint64_t *state, unsigned width)
     return 1 + history_random(state, limits[kind - 3] / width);
 }
 
-const char *history_what_name(const history_call_t *call)
+const char *history_name(const history_call_t *call)
 {
     static const char *const names[] = {"put", "get", "accumulate",
                                         "get_accumulate", "fetch_and_op",
                                         "compare_and_swap"};
 
     return names[call->what];
-}
-
-const char *history_op_name(const history_call_t *call)
-{
-    static const char *const names[] = {"replace", "no_op", "sum",  "bxor",
-                                        "prod",    "max",   "min",  "band",
-                                        "bor"};
-
-    return (call->what == HISTORY_PUT) || (call->what == HISTORY_GET) ||
-           (call->what == HISTORY_CAS) ? "" : names[call->op];
-}
-
-const char *history_mode_name(history_mode_t mode)
-{
-    static const char *const names[] = {"replaces", "sums",  "xors", "cases",
-                                        "owned",    "reads", "exclusive"};
-
-    return names[mode];
-}
-
-const char *history_sync_name(history_sync_t sync)
-{
-    static const char *const names[] = {"lock_all", "locks", "fences"};
-
-    return names[sync];
 }

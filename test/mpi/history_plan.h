@@ -19,6 +19,7 @@
 #define HISTORY_MAX_BYTES  (160u * 1024u) /* Maximum length of one operation */
 #define HISTORY_MAX_AREAS  6u
 #define HISTORY_MAX_CALLS  64u            /* Limit for one rank in one phase */
+#define HISTORY_MAX_ORIGINS  4u
 
 typedef enum history_sync {
     HISTORY_LOCK_ALL, /* One epoch of lock_all, with flushes */
@@ -142,13 +143,6 @@ static inline unsigned history_owner(const history_phase_t *phase,
 int history_exclusive_area(const history_phase_t *phase);
 
 
-/** Bits of an element that belong to one origin, in SUMS and XORS. */
-static inline unsigned history_origin_bits(const history_phase_t *phase)
-{
-    return phase->width * 2;
-}
-
-
 /** Whether the call returns the old contents. */
 static inline int history_fetches(const history_call_t *call)
 {
@@ -170,12 +164,7 @@ uint64_t history_apply(const history_phase_t *phase, history_opcode_t op,
 uint32_t history_length(uint64_t *state, unsigned width);
 
 
-const char *history_what_name(const history_call_t *call);
-
-const char *history_op_name(const history_call_t *call);
-
-const char *history_mode_name(history_mode_t mode);
-
-const char *history_sync_name(history_sync_t sync);
+/** For people. */
+const char *history_name(const history_call_t *call);
 
 #endif

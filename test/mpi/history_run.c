@@ -250,10 +250,6 @@ static void draw_what(history_run_t *run, history_mode_t mode,
         call->what = draw(run, 2) ? HISTORY_ACC :
                      draw(run, 2) ? HISTORY_FETCH_OP : HISTORY_GET_ACC;
         call->op   = draw(run, 3) ? concurrent[mode] : HISTORY_NO_OP;
-        if ((mode == HISTORY_XORS) &&
-            (run->num_xors[call->target] >= history_origin_bits(run->phase))) {
-            call->op = HISTORY_NO_OP;
-        }
     }
 
     if ((call->what == HISTORY_PUT) || (call->what == HISTORY_CAS)) {
@@ -281,24 +277,6 @@ static void draw_range(history_run_t *run, const history_area_t *area,
     at          = draw(run, 3) ? HOT_ELEMENTS : length;
     at          = at < length - call->count ? at : length - call->count;
     call->first = first + (at > 0 ? draw(run, at + 1) : 0);
-}
-
-static void draw_operand(history_run_t *run, history_mode_t mode,
-                         history_call_t *call)
-{
-    unsigned shift = history_origin_bits(run->phase) * mpi_test_rank;
-
-    if ((call->op == HISTORY_SUM) && (mode == HISTORY_SUMS)) {
-        call->is_fixed = 1;
-        call->operand  = 1ul << shift;
-    } else if ((call->op == HISTORY_BXOR) && (mode == HISTORY_XORS)) {
-        call->is_fixed = 1;
-        call->operand  = 1ul << (shift + run->num_xors[call->target]);
-    }
-    if (call->what == HISTORY_CAS) {
-        call->compare = history_load(run->phase, run->known[call->target],
-                                     call->first);
-    }
 }
 
 static int is_area_allowed(const history_run_t *run, unsigned area,
@@ -334,7 +312,11 @@ static int draw_call(history_run_t *run, history_call_t *call)
             call->order = (area->mode == HISTORY_EXCLUSIVE) ? run->order : 0;
             draw_what(run, area->mode, call);
             draw_range(run, area, call);
-            draw_operand(run, area->mode, call);
+            if (call->what == HISTORY_CAS) {
+                call->compare = history_load(run->phase,
+                                             run->known[call->target],
+                                             call->first);
+            }
             return 1;
         }
     }
@@ -501,7 +483,6 @@ static history_pending_t *start(history_run_t *run, const history_call_t *drawn)
     post(run, pending, has_request ? &pending->request : NULL);
     ++log->num_calls;
     ++run->num_calls;
-    run->num_xors[call->target] += (call->op == HISTORY_BXOR);
     if (call->target != mpi_test_rank) {
         run->num_bytes += (uint64_t)call->count * run->phase->width;
     }
@@ -658,7 +639,6 @@ void history_run_phase(history_run_t *run, const history_phase_t *phase,
     run->is_exclusive    = 0;
     run->log->num_calls  = 0;
     run->log->num_values = 0;
-    memset(run->num_xors, 0, sizeof(run->num_xors));
     switch (phase->sync) {
     case HISTORY_LOCK_ALL:
         run_lock_all(run);

@@ -49,7 +49,6 @@ typedef struct history_run {
     int                   is_exclusive; /* The epoch is exclusive, */
     uint64_t              order; /* and has this number */
     int                   locked; /* Target of the epoch; -1: all */
-    unsigned              num_xors[HISTORY_MAX_ORIGINS]; /* By target */
     history_pending_t     pending[HISTORY_MAX_CALLS];
     history_buffer_t      buffers[HISTORY_NUM_BUFFERS];
     unsigned              next_buffer;

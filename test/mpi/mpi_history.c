@@ -4,7 +4,7 @@
  * Random one-sided programs that conform to MPI-3.1 11.7, from all ranks to the
  * windows of all, while the processes fork and lose pages. The values that the
  * ranks saw and the final contents of the windows must have an order that MPI
- * permits: see history_check.h. The check does not depend on the
+ * permits: see history_log.h. The check does not depend on the
  * implementation, so the program passes over every correct one. Of Open MPI
  * 4.1.4, osc/ucx over tcp and shared memory is correct, and so is osc/sm.
  * Others are not: with osc/pt2pt small operations pass large ones of the same
