@@ -1,19 +1,15 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_late tag|am close|kill|cancel|destroy|memh|unmap|other
+ * ucp_late close|kill|destroy|memh|other
  *
  * A receive by rendezvous that ends while the sender's put goes on. The sender
  * stops progress in the middle of the message; then the receiver
  *   close    closes the endpoint by force. Its request ends with an error.
  *   kill     kills the sender. Its request ends with an error.
- *   cancel   cancels the request, which UCX ignores once it is matched: the
- *            request ends with all of the message.
  *   destroy  closes the endpoint by force and destroys the worker at once.
  *   memh     as close, of a buffer that the program has registered and names in
  *            the request. The put goes on: doc/transport.md has the reason.
- *   unmap    the same, and the program ends the registration before it uses the
- *            buffer again.
  *   other    as close. The sender has another endpoint to the same worker,
  *            which must go on: afterwards it sends a message by rendezvous.
  * Then it uses the buffer again, and the sender goes on. Nobody may write to
@@ -21,185 +17,97 @@
  */
 
 #define _GNU_SOURCE
-#include "ucp_socket.h"
-
-#include <sched.h>
+#include "ucp_pair.h"
 
 enum {
     SIZE        = 24 << 20,
     ROUNDS      = 4,
-    AM_ID       = 1,
     TAG         = 1,
     OTHER_TAG   = 2,
-    ADDRESS_MAX = 4096,
     SENT        = 0x11, /* Each byte of the message */
-    REUSED      = 0x77, /* Each byte that the receiver's program stores */
-    COMPLETE    = 3     /* Exit status: the message was complete too early */
+    REUSED      = 0x77  /* Each byte that the receiver's program stores */
 };
 
-enum {
-    SENDER,
-    RECEIVER
-};
-
-/* What both processes see */
-static struct shared {
-    volatile int    has_address[2];
-    size_t          length[2];
-    char            address[2][ADDRESS_MAX];
-    volatile int    has_buffer;  /* the receiver waits for the message */
-    volatile int    hold;        /* the sender is to make no progress */
-    volatile int    is_held;
-    volatile int    is_over;     /* the sender's request has ended */
-    volatile pid_t  sender;
+/* What all processes see */
+static struct {
+    volatile int   hold;        /* The sender is to make no progress */
+    volatile int   is_held;
+    volatile pid_t sender;
+    unsigned       in_time;     /* Rounds that ended in the middle */
 } *shared;
 
 static struct {
-    int              is_am;
-    int              has_other;  /* the sender has another endpoint */
-    char             *buffer;
-    ucp_mem_h        memh;       /* of the buffer; or NULL */
-    ucs_status_ptr_t request;
-    ucp_context_h    context;
-    ucp_worker_h     worker;
-    ucp_ep_h         ep;
-    ucp_ep_h         other;
-    ucs_status_t     error;      /* of the endpoint */
-    ucs_status_t     other_error;
+    const char   *how;
+    char         *buffer;
+    ucp_ep_h     ep;
+    ucs_status_t error;         /* Of the endpoint */
 } self;
 
-
-/* Of a receive into the buffer */
-static ucp_request_param_t receive_param(void)
+static int is_way(const char *how)
 {
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL
-    };
+    return strcmp(self.how, how) == 0;
+}
 
-    if (self.memh != NULL) {
-        param.op_attr_mask |= UCP_OP_ATTR_FIELD_MEMH;
-        param.memh          = self.memh;
+static ucs_status_ptr_t start_send(ucp_ep_h ep, ucp_tag_t tag)
+{
+    return ucp_tag_send_nbx(ep, self.buffer, SIZE, tag, &none);
+}
+
+static void send_it(const ucp_address_t *address)
+{
+    ucp_ep_h other = NULL;
+    ucs_status_t other_error;
+    ucs_status_ptr_t request;
+    char ready;
+
+    if (is_way("other")) {
+        other = new_ep_to(pair.worker, address, &other_error);
     }
-    return param;
-}
-
-static ucs_status_t receive_am(void *arg, const void *header,
-                               size_t header_length, void *data, size_t length,
-                               const ucp_am_recv_param_t *param)
-{
-    ucp_request_param_t receive = receive_param();
-
-    CHECK(param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV, "no rendezvous");
-    self.request = ucp_am_recv_data_nbx(self.worker, data, self.buffer, length,
-                                        &receive);
-    CHECK(UCS_PTR_IS_PTR(self.request), "no request");
-    return UCS_OK;
-}
-
-static void open_worker(void)
-{
-    ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB,
-        .id         = AM_ID,
-        .cb         = receive_am
-    };
-
-    open_ucp(UCP_FEATURE_TAG | UCP_FEATURE_AM, &self.context, &self.worker);
-    CHECK_OK(ucp_worker_set_am_recv_handler(self.worker, &handler));
-    self.buffer = new_memory(SIZE);
-    memset(self.buffer, REUSED, SIZE); /* The NIC can write to present pages */
-}
-
-/* By worker address, so that nothing but the transport tells of the peer */
-static void connect_as(int role)
-{
-    ucp_address_t *address;
-
-    CHECK_OK(ucp_worker_get_address(self.worker, &address,
-                                    &shared->length[role]));
-    CHECK(shared->length[role] <= ADDRESS_MAX, "long address");
-    memcpy(shared->address[role], address, shared->length[role]);
-    ucp_worker_release_address(self.worker, address);
-    shared->has_address[role] = 1;
-    while (!shared->has_address[!role]) {
-        sched_yield();
-    }
-    self.ep = new_ep_to(self.worker, shared->address[!role], &self.error);
-    if (self.has_other && (role == SENDER)) {
-        self.other = new_ep_to(self.worker, shared->address[!role],
-                               &self.other_error);
-    }
-}
-
-/* Another message, which is not disturbed */
-static void send_other(void)
-{
-    CHECK_OK(wait_for(self.worker,
-                      ucp_tag_send_nbx(self.other, self.buffer, SIZE, OTHER_TAG,
-                                       &none)));
-    CHECK(self.other_error == UCS_OK, "the other endpoint failed");
-    close_ep(self.worker, self.other, UCP_EP_CLOSE_FLAG_FORCE);
-}
-
-static void receive_other(void)
-{
-    CHECK_OK(wait_for(self.worker,
-                      ucp_tag_recv_nbx(self.worker, self.buffer, SIZE,
-                                       OTHER_TAG, UINT64_MAX, &none)));
-}
-
-static void send_it(void)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
-        .flags        = self.is_am ? UCP_AM_SEND_FLAG_RNDV : 0
-    };
-
     memset(self.buffer, SENT, SIZE);
-    while (!shared->has_buffer) {
-        ucp_worker_progress(self.worker);
-    }
-    self.request = self.is_am ?
-                   ucp_am_send_nbx(self.ep, AM_ID, NULL, 0, self.buffer, SIZE,
-                                   &param) :
-                   ucp_tag_send_nbx(self.ep, self.buffer, SIZE, TAG, &param);
-    while (!is_done(self.request) && (self.error == UCS_OK)) {
-        ucp_worker_progress(self.worker);
+    pair_get(&ready, 1);
+    request = start_send(self.ep, TAG);
+    while (!is_done(request) && (self.error == UCS_OK)) {
+        ucp_worker_progress(pair.worker);
         while (shared->hold) {
             shared->is_held = 1;
             sched_yield();
         }
     }
     shared->is_held = 1;
-    close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
-    wait_for(self.worker, self.request);
-    shared->is_over = 1;
-    if (self.has_other) {
-        send_other();
+    close_ep(pair.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+    wait_for(pair.worker, request);
+    pair_put(&ready, 1);
+    if (other != NULL) {
+        CHECK_OK(wait_for(pair.worker, start_send(other, OTHER_TAG)));
+        CHECK_OK(other_error);
+        close_ep(pair.worker, other, UCP_EP_CLOSE_FLAG_FORCE);
     }
-    ucp_worker_destroy(self.worker);
-    ucp_cleanup(self.context);
+}
+
+static ucs_status_ptr_t start_receive(ucp_tag_t tag, ucp_mem_h memh)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL |
+                        ((memh != NULL) ? UCP_OP_ATTR_FIELD_MEMH : 0),
+        .memh         = memh
+    };
+
+    return ucp_tag_recv_nbx(pair.worker, self.buffer, SIZE, tag, UINT64_MAX,
+                            &param);
 }
 
 /* Returns when the sender has stopped. @return Nonzero in the middle. */
 static int receive_half(void)
 {
-    ucp_request_param_t param = receive_param();
     const volatile char *data = self.buffer;
 
-    if (!self.is_am) {
-        self.request = ucp_tag_recv_nbx(self.worker, self.buffer, SIZE, TAG,
-                                        UINT64_MAX, &param);
-        CHECK(UCS_PTR_IS_PTR(self.request), "no request");
-    }
-    shared->has_buffer = 1;
+    pair_put("r", 1);
     while (data[0] != SENT) {
-        ucp_worker_progress(self.worker);
+        ucp_worker_progress(pair.worker);
     }
     shared->hold = 1;
     while (!shared->is_held) {
-        ucp_worker_progress(self.worker);
+        ucp_worker_progress(pair.worker);
     }
     return data[SIZE - 1] != SENT;
 }
@@ -214,128 +122,98 @@ static void expect_only(char byte)
     }
 }
 
-static void end_receive(const char *how)
+static void end_receive(ucs_status_ptr_t request)
 {
     static const ucp_request_param_t force = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = UCP_EP_CLOSE_FLAG_FORCE
     };
 
-    if (strcmp(how, "cancel") == 0) {
-        ucp_request_cancel(self.worker, self.request);
-        CHECK(!is_done(self.request), "a request that is matched ended");
-        shared->hold = 0;
-        CHECK_OK(wait_for(self.worker, self.request));
-        expect_only(SENT);
-    } else if (strcmp(how, "destroy") == 0) {
+    if (is_way("destroy")) {
         ucp_ep_close_nbx(self.ep, &force);
-        ucp_worker_destroy(self.worker);
-        self.worker = NULL;
-    } else {
-        if (strcmp(how, "kill") == 0) {
-            kill(shared->sender, SIGKILL);
-            while (self.error == UCS_OK) {
-                ucp_worker_progress(self.worker);
-            }
-            shared->is_over = 1;
-        }
-        close_ep(self.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
-        CHECK(wait_for(self.worker, self.request) != UCS_OK, "no error");
+        ucp_worker_destroy(pair.worker);
+        pair.worker = NULL;
+        return;
     }
+
+    if (is_way("kill")) {
+        kill(shared->sender, SIGKILL);
+        while (self.error == UCS_OK) {
+            ucp_worker_progress(pair.worker);
+        }
+    }
+    close_ep(pair.worker, self.ep, UCP_EP_CLOSE_FLAG_FORCE);
+    CHECK(wait_for(pair.worker, request) != UCS_OK, "no error");
 }
 
-static int receive(const char *how)
+static void receive_it(void)
 {
-    if ((strcmp(how, "memh") == 0) || (strcmp(how, "unmap") == 0)) {
-        self.memh = map_memory(self.context, self.buffer, SIZE);
-    }
-    if (!receive_half()) {
-        shared->hold = 0;
-        return COMPLETE;
-    }
+    ucp_mem_h memh = is_way("memh") ?
+                     map_memory(pair.context, self.buffer, SIZE) : NULL;
+    int is_alive   = 1;
+    ucs_status_ptr_t request;
+    char is_over;
 
-    end_receive(how);
-    if (strcmp(how, "unmap") == 0) {
-        CHECK_OK(ucp_mem_unmap(self.context, self.memh));
-        self.memh = NULL;
+    request = start_receive(TAG, memh);
+    CHECK(UCS_PTR_IS_PTR(request), "no request");
+    if (receive_half()) {
+        end_receive(request);
+        ++shared->in_time;
+        is_alive = !is_way("kill");
+    } else {
+        shared->hold = 0;
+        CHECK_OK(wait_for(pair.worker, request));
     }
     memset(self.buffer, REUSED, SIZE);
     shared->hold = 0;
-    while (!shared->is_over) {
-        if (self.worker != NULL) {
-            ucp_worker_progress(self.worker);
-        }
+    if (is_alive) {
+        pair_get(&is_over, 1);
     }
     expect_only(REUSED);
-    if (self.has_other) {
-        receive_other();
+    if (is_way("other")) {
+        CHECK_OK(wait_for(pair.worker, start_receive(OTHER_TAG, NULL)));
         expect_only(SENT);
     }
-    if (self.memh != NULL) {
-        ucp_mem_unmap(self.context, self.memh);
+    if (memh != NULL) {
+        ucp_mem_unmap(pair.context, memh);
     }
-    if (self.worker != NULL) {
-        ucp_worker_destroy(self.worker);
-    }
-    ucp_cleanup(self.context);
-    return 0;
 }
 
-/* @return Exit status of the receiver. */
-static int run(const char *how)
+/* By worker address, so that nothing but the transport tells of the peer */
+static void run(void)
 {
-    pid_t sender, receiver;
-    int status;
+    ucp_address_t *address;
 
-    memset(shared, 0, sizeof(*shared));
-    sender = start_child();
-    if (sender == 0) {
-        open_worker();
-        connect_as(SENDER);
-        send_it();
-        _exit(0);
+    open_ucp(UCP_FEATURE_TAG, &pair.context, &pair.worker);
+    self.buffer = new_memory(SIZE);
+    memset(self.buffer, REUSED, SIZE); /* The NIC can write to present pages */
+    address = pair_exchange_addresses();
+    self.ep = new_ep_to(pair.worker, address, &self.error);
+    if (pair.number == 0) {
+        shared->sender = getpid();
+        send_it(address);
+    } else {
+        receive_it();
     }
-    shared->sender = sender;
-    receiver       = start_child();
-    if (receiver == 0) {
-        open_worker();
-        connect_as(RECEIVER);
-        exit(receive(how));
+    if (pair.worker != NULL) {
+        ucp_worker_destroy(pair.worker);
     }
-
-    CHECK(waitpid(receiver, &status, 0) == receiver, "waitpid: %m");
-    CHECK(WIFEXITED(status), "the receiver was killed");
-    if (WEXITSTATUS(status) != 0) {
-        kill(sender, SIGKILL);
-    }
-    CHECK(waitpid(sender, NULL, 0) == sender, "waitpid: %m");
-    return WEXITSTATUS(status);
+    ucp_cleanup(pair.context);
 }
 
 int main(int argc, char **argv)
 {
-    int in_time = 0;
-    unsigned major, minor, release;
-    int i, status;
+    int i;
 
-    CHECK(argc == 3, "usage: ucp_late tag|am close|kill|cancel|destroy|"
-                     "memh|unmap|other");
-    self.is_am     = strcmp(argv[1], "am") == 0;
-    self.has_other = strcmp(argv[2], "other") == 0;
-    if (strcmp(argv[2], "unmap") == 0) {
-        ucp_get_version(&major, &minor, &release);
-        if ((major > 1) || (minor >= 14)) {
-            printf("SKIPPED: UCX keeps the registration in its cache\n");
-            return 77;
-        }
-    }
+    CHECK(argc == 2, "usage: ucp_late close|kill|destroy|memh|other");
+    self.how       = argv[1];
+    pair.is_killed = is_way("kill");
     shared         = new_shared(sizeof(*shared));
     for (i = 0; i < ROUNDS; ++i) {
-        status = run(argv[2]);
-        CHECK((status == 0) || (status == COMPLETE), "round %d failed", i);
-        in_time += status == 0;
+        shared->is_held = 0;
+        run_pair(run);
     }
-    CHECK(in_time > 0, "no receive ended in the middle of its message");
-    printf("%d of %d receives ended in the middle\n", in_time, ROUNDS);
+    CHECK(shared->in_time > 0, "no receive ended in the middle of its message");
+    printf("%u of %d receives ended in the middle\n", shared->in_time, ROUNDS);
     return 0;
 }
