@@ -1,19 +1,16 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_fork before|after|used|passive|siblings|thread|sleep|killed|hooks
+ * ucp_fork used|passive|sleep|killed|hooks
  *
  * Processes of which one has forked the other, each with a context of its own,
  * exchange messages of all sizes in both directions.
  *
- * before    the parent opens its context after fork()
- * after     it has done so before, so UCX's thread exists in the parent only
- * used      it has exchanged messages with another child, too
+ * used      the parent opens its context before fork(), so UCX's thread exists
+ *           in the parent only; and it exchanges with one child after another
  * passive   the child creates its endpoint when it has received a message
- * siblings  two children exchange, and the parent only waits
- * thread    a thread of the parent forks
  * sleep     both sleep while there is nothing to do
- * killed    two children, of which one is killed; the other notices
+ * killed    two children exchange, of which one is killed; the other notices
  * hooks     no thread of UCX or of ours is in a memory hook, where a fork()
  *           would leave the lock of the hooks held in the child: neither when a
  *           child connects nor when it has ended. The first children start
@@ -196,64 +193,27 @@ static void make_pair(int *fds)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
 }
 
-/* A child with a context of its own */
-static pid_t fork_child(int fd, int other_fd, int is_second)
-{
-    pid_t pid = start_child();
-
-    if (pid == 0) {
-        close(other_fd);
-        ep = NULL;
-        open_side();
-        run(fd, is_second);
-        end_side();
-        exit(0);
-    }
-    return pid;
-}
-
-/* The parent has opened its side */
-static void *with_child(void *unused)
+/* With a child that has a context of its own. The parent has opened its side. */
+static void with_child(void)
 {
     int fds[2];
     pid_t pid;
 
     make_pair(fds);
     await_rest();
-    pid = fork_child(fds[1], fds[0], 1);
+    pid = start_child();
+    if (pid == 0) {
+        close(fds[0]);
+        ep = NULL;
+        open_side();
+        run(fds[1], 1);
+        end_side();
+        exit(0);
+    }
     close(fds[1]);
     run(fds[0], 0);
     expect_end(pid, 0);
     close(fds[0]);
-    return NULL;
-}
-
-static void before(void)
-{
-    int fds[2];
-    pid_t pid;
-
-    make_pair(fds);
-    pid = fork_child(fds[1], fds[0], 1);
-    close(fds[1]);
-    open_side();
-    run(fds[0], 0);
-    expect_end(pid, 0);
-    end_side();
-}
-
-static void siblings(void)
-{
-    pid_t pids[2];
-    int fds[2];
-
-    make_pair(fds);
-    pids[0] = fork_child(fds[0], fds[1], 0);
-    pids[1] = fork_child(fds[1], fds[0], 1);
-    close(fds[0]);
-    close(fds[1]);
-    expect_end(pids[0], 0);
-    expect_end(pids[1], 0);
 }
 
 /* Exchanges, and then sends to a peer that no longer progresses until the
@@ -338,7 +298,7 @@ static void no_hooks(void)
             CHECK(hooks.num_calls > 0, "hooks are not observed");
             hooks.num_calls = 0;
         }
-        with_child(NULL);
+        with_child();
         await_rest();
     }
     CHECK(hooks.num_calls == 0, "%u calls of hooks, the last one by thread "
@@ -348,34 +308,20 @@ static void no_hooks(void)
 int main(int argc, char **argv)
 {
     const char *mode = (argc == 2) ? argv[1] : "";
-    pthread_t thread;
-
-    if (!strcmp(mode, "before")) {
-        before();
-        return 0;
-    }
 
     sleeps     = !strcmp(mode, "sleep");
     is_passive = !strcmp(mode, "passive");
     open_side();
     own_segments = num_segments();
-    if (!strcmp(mode, "siblings")) {
-        siblings();
-    } else if (!strcmp(mode, "killed")) {
+    if (!strcmp(mode, "killed")) {
         killed();
-    } else if (!strcmp(mode, "thread")) {
-        CHECK(pthread_create(&thread, NULL, with_child, NULL) == 0,
-              "pthread_create");
-        pthread_join(thread, NULL);
     } else if (!strcmp(mode, "hooks")) {
         no_hooks();
     } else {
-        CHECK(!strcmp(mode, "after") || !strcmp(mode, "used") || sleeps ||
-              is_passive, "unknown mode '%s'", mode);
-        with_child(NULL);
-        if (!strcmp(mode, "used")) {
-            with_child(NULL);
-        }
+        CHECK(!strcmp(mode, "used") || sleeps || is_passive,
+              "unknown mode '%s'", mode);
+        with_child();
+        with_child();
     }
     end_side();
     return 0;

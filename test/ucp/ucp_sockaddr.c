@@ -1,7 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_sockaddr [-6|-l] [-t TLS] [-k KIND] [-s SIZE]... data|refused
+ * ucp_sockaddr [-6|-l|-0 ADDRESS|-1 ADDRESS] [-t TLS] [-k KIND] [-s SIZE]...
+ *              data|refused
  *
  * A server and a client that connects by socket address, with error handling:
  *   data     they exchange data of all kinds and sizes; both sides check them
@@ -9,7 +10,9 @@
  * Many clients: ucp_leavers. Processes that are killed: ucp_kills.
  *
  * -6: over IPv6. -l: over IPv6, with a link-local address of this host, which
- * is not complete without the number of its interface. -t: transports of the
+ * is not complete without the number of its interface. -0, -1: the server or the
+ * client alone, between two hosts, where ADDRESS is the server's; half of what
+ * they send is paged out before. -t: transports of the
  * client; with TCP's connection manager unless they name nprdma. -k: data of
  * this kind only: tag, stream or am. -s: messages of this many bytes only.
  */
@@ -18,12 +21,19 @@
 #include "ucp_pair.h"
 #include "ucp_socket.h"
 
+#include <arpa/inet.h>
 #include <getopt.h>
 #include <ifaddrs.h>
 #include <net/if.h>
 
+#ifndef MADV_PAGEOUT
+#define MADV_PAGEOUT 21
+#endif
+
 enum {
     MAX_SIZE     = 4 << 20,
+    PORT         = 20778, /* Between two hosts */
+    CONNECT_SEC  = 300,   /* The other host may come later */
     AM_DATA      = 4,
     TAG          = 5,
     KIND_TAG     = 0,
@@ -40,6 +50,7 @@ static const char *const kind_names[] = {"tag", "stream", "am"};
 static struct {
     const char   *mode;
     int          family;
+    int          is_alone;      /* The other process is on another host */
     const char   *client_tls;
     unsigned     kinds;         /* bit for each kind */
     size_t       sizes[MAX_SIZES];
@@ -169,6 +180,9 @@ static void send_one(unsigned kind, unsigned i)
     char *data = new_memory(self.sizes[i]);
 
     fill(data, self.sizes[i], place_of(kind, i));
+    if (self.is_alone && ((kind + i) % 2 == 0)) {
+        CHECK(!madvise(data, self.sizes[i], MADV_PAGEOUT), "madvise: %m");
+    }
     CHECK_OK(send_data(kind, data, self.sizes[i]));
     munmap(data, self.sizes[i]);
 }
@@ -210,7 +224,9 @@ static void serve(void)
 
     open_worker();
     port = listen_anywhere(pair.worker, self.family, on_request, &listener);
-    pair_put(&port, sizeof(port));
+    if (!self.is_alone) {
+        pair_put(&port, sizeof(port));
+    }
     while (self.ep == NULL) {
         ucp_worker_progress(pair.worker);
     }
@@ -225,9 +241,32 @@ static void serve(void)
     close_ucp(pair.context, pair.worker);
 }
 
+/* Until the other host listens, a connection is refused: its first message ends
+ * with an error. UCP copies messages while it connects, so this one is none. */
+static void connect_to_server(void)
+{
+    double deadline = now() + CONNECT_SEC;
+    uint16_t port   = PORT;
+    ucs_status_t status;
+
+    if (!self.is_alone) {
+        pair_get(&port, sizeof(port));
+    }
+    for (;;) {
+        self.ep = connect_to(pair.worker, self.family, port, &self.error);
+        status  = wait_for(pair.worker, ucp_ep_flush_nbx(self.ep, &none));
+        if ((status == UCS_OK) && (self.error == UCS_OK)) {
+            return;
+        }
+        CHECK(self.is_alone && (now() < deadline), "no connection: %s",
+              ucs_status_string(status));
+        close_ep(pair.worker, self.ep, 0);
+        usleep(100000);
+    }
+}
+
 static void be_client(void)
 {
-    uint16_t port;
 
     if (self.client_tls != NULL) {
         setenv("UCX_TLS", self.client_tls, 1);
@@ -236,10 +275,7 @@ static void be_client(void)
         }
     }
     open_worker();
-    pair_get(&port, sizeof(port));
-    self.ep = connect_to(pair.worker, self.family, port, &self.error);
-    /* UCP copies messages while it connects */
-    CHECK_OK(wait_for(pair.worker, ucp_ep_flush_nbx(self.ep, &none)));
+    connect_to_server();
     exchange_all();
     CHECK_OK(self.error);
     close_ep(pair.worker, self.ep, 0);
@@ -338,7 +374,7 @@ int main(int argc, char **argv)
 
     self.family = AF_INET;
     self.kinds  = (1u << NUM_KINDS) - 1;
-    while ((c = getopt(argc, argv, "6lt:k:s:")) != -1) {
+    while ((c = getopt(argc, argv, "6l0:1:t:k:s:")) != -1) {
         switch (c) {
         case '6':
             self.family = AF_INET6;
@@ -349,6 +385,14 @@ int main(int argc, char **argv)
                 printf("SKIPPED: no interface has a link-local address\n");
                 return 77;
             }
+            break;
+        case '0':
+        case '1':
+            self.is_alone       = 1;
+            pair.number         = c - '0';
+            socket_in.sin_port  = htons(PORT);
+            CHECK(inet_pton(AF_INET, optarg, &socket_in.sin_addr) == 1,
+                  "'%s' is no IPv4 address", optarg);
             break;
         case 't':
             self.client_tls = optarg;
@@ -365,13 +409,16 @@ int main(int argc, char **argv)
     }
     CHECK((argc == optind + 1) && (!strcmp(argv[optind], "data") ||
                                    !strcmp(argv[optind], "refused")),
-          "usage: ucp_sockaddr [-6|-l] [-t TLS] [-k KIND] [-s SIZE]... "
-          "data|refused");
+          "usage: ucp_sockaddr [-6|-l|-0 ADDRESS|-1 ADDRESS] [-t TLS] "
+          "[-k KIND] [-s SIZE]... data|refused");
     self.mode = argv[optind];
     if (self.num_sizes == 0) {
         self.num_sizes = sizeof(default_sizes) / sizeof(default_sizes[0]);
         memcpy(self.sizes, default_sizes, sizeof(default_sizes));
     }
-
+    if (self.is_alone) {
+        run();
+        return 0;
+    }
     return run_pair(run);
 }

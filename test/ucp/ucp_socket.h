@@ -4,8 +4,8 @@
 #define UCP_SOCKET_H_
 
 /*
- * Endpoints with error handling that are connected by socket address, on the
- * loopback device.
+ * Endpoints with error handling that are connected by socket address, by default
+ * on the loopback device.
  */
 
 #include "ucp_common.h"
@@ -14,13 +14,16 @@
 #include <sys/socket.h>
 
 
-/* Of this host; unless it is set, of the loopback device */
+static struct sockaddr_in socket_in   = {
+    .sin_family = AF_INET
+};
 static struct sockaddr_in6 socket_in6 = {
     .sin6_family = AF_INET6,
     .sin6_addr   = IN6ADDR_LOOPBACK_INIT
 };
 
-/* @return Length of the address of this family. */
+/* @return Length of the address of this family. The port is ignored where an
+ * IPv4 address is set. */
 static inline socklen_t
 make_address(struct sockaddr_storage *storage, int family, uint16_t port)
 {
@@ -34,9 +37,11 @@ make_address(struct sockaddr_storage *storage, int family, uint16_t port)
         return sizeof(*in6);
     }
 
-    in->sin_family      = AF_INET;
-    in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    in->sin_port        = htons(port);
+    *in = socket_in;
+    if (in->sin_port == 0) {
+        in->sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        in->sin_port        = htons(port);
+    }
     return sizeof(*in);
 }
 
