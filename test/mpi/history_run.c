@@ -146,14 +146,6 @@ static void finish(history_run_t *run, history_pending_t *pending)
     put_buffer(run, pending->compare);
 }
 
-static void wait_request(history_run_t *run, history_pending_t *pending)
-{
-    if (pending->request != MPI_REQUEST_NULL) {
-        MPI_Wait(&pending->request, MPI_STATUS_IGNORE);
-        finish(run, pending);
-    }
-}
-
 /* Called after a flush or at the end of an epoch */
 static void complete(history_run_t *run, int target, int at_target)
 {
@@ -165,7 +157,6 @@ static void complete(history_run_t *run, int target, int at_target)
         if ((target != ALL) && (pending->call->target != target)) {
             continue;
         }
-        wait_request(run, pending);
         if (!pending->is_local) {
             finish(run, pending);
         }
@@ -369,84 +360,43 @@ static void fill_buffers(history_run_t *run, history_pending_t *pending)
     }
 }
 
-static void post_put_get(history_run_t *run, const history_call_t *call,
-                         char *source, char *result, MPI_Request *request)
-{
-    MPI_Aint where    = (MPI_Aint)call->first * run->phase->width;
-    MPI_Datatype type = mpi_type(run);
-    int num           = call->count;
-
-    if (call->what == HISTORY_PUT) {
-        if (request != NULL) {
-            MPI_Rput(source, num, type, call->target, where, num, type,
-                     run->win, request);
-        } else {
-            MPI_Put(source, num, type, call->target, where, num, type,
-                    run->win);
-        }
-    } else if (request != NULL) {
-        MPI_Rget(result, num, type, call->target, where, num, type, run->win,
-                 request);
-    } else {
-        MPI_Get(result, num, type, call->target, where, num, type, run->win);
-    }
-}
-
-static void post_accumulate(history_run_t *run, const history_call_t *call,
-                            char *source, char *result, MPI_Request *request)
-{
-    MPI_Aint where    = (MPI_Aint)call->first * run->phase->width;
-    MPI_Datatype type = mpi_type(run);
-    MPI_Op op         = mpi_op(call->op);
-    int num           = call->count;
-
-    if (call->what == HISTORY_ACC) {
-        if (request != NULL) {
-            MPI_Raccumulate(source, num, type, call->target, where, num, type,
-                            op, run->win, request);
-        } else {
-            MPI_Accumulate(source, num, type, call->target, where, num, type,
-                           op, run->win);
-        }
-    } else if (request != NULL) {
-        MPI_Rget_accumulate(source, source == NULL ? 0 : num, type, result, num,
-                            type, call->target, where, num, type, op, run->win,
-                            request);
-    } else {
-        MPI_Get_accumulate(source, source == NULL ? 0 : num, type, result, num,
-                           type, call->target, where, num, type, op, run->win);
-    }
-}
-
-static void post(history_run_t *run, history_pending_t *pending,
-                 MPI_Request *request)
+static void post(history_run_t *run, history_pending_t *pending)
 {
     const history_call_t *call = pending->call;
     MPI_Aint where             = (MPI_Aint)call->first * run->phase->width;
+    MPI_Datatype type          = mpi_type(run);
+    MPI_Op op                  = mpi_op(call->op);
+    int num                    = call->count;
+    int target                 = call->target;
     uint64_t none              = 0;
     char *source, *result;
 
-    source = (pending->source < 0) ? NULL :
+    source = (pending->source < 0) ? (char*)&none :
              data_of(run, pending, pending->source);
     result = (pending->result < 0) ? NULL :
              data_of(run, pending, pending->result);
     switch (call->what) {
     case HISTORY_PUT:
+        MPI_Put(source, num, type, target, where, num, type, run->win);
+        break;
     case HISTORY_GET:
-        post_put_get(run, call, source, result, request);
+        MPI_Get(result, num, type, target, where, num, type, run->win);
+        break;
+    case HISTORY_ACC:
+        MPI_Accumulate(source, num, type, target, where, num, type, op,
+                       run->win);
+        break;
+    case HISTORY_GET_ACC:
+        MPI_Get_accumulate(source, (pending->source < 0) ? 0 : num, type,
+                           result, num, type, target, where, num, type, op,
+                           run->win);
         break;
     case HISTORY_FETCH_OP:
-        MPI_Fetch_and_op(source == NULL ? (char*)&none : source, result,
-                         mpi_type(run), call->target, where, mpi_op(call->op),
-                         run->win);
-        break;
-    case HISTORY_CAS:
-        MPI_Compare_and_swap(source, data_of(run, pending, pending->compare),
-                             result, mpi_type(run), call->target, where,
-                             run->win);
+        MPI_Fetch_and_op(source, result, type, target, where, op, run->win);
         break;
     default:
-        post_accumulate(run, call, source, result, request);
+        MPI_Compare_and_swap(source, data_of(run, pending, pending->compare),
+                             result, type, target, where, run->win);
     }
 }
 
@@ -456,11 +406,9 @@ static history_pending_t *start(history_run_t *run, const history_call_t *drawn)
     history_log_t *log         = run->log;
     history_call_t *call       = &log->calls[log->num_calls];
     history_pending_t *pending = &run->pending[log->num_calls];
-    int has_request;
 
-    *call            = *drawn;
-    pending->call    = call;
-    pending->request = MPI_REQUEST_NULL;
+    *call         = *drawn;
+    pending->call = call;
     if (!take_buffers(run, pending)) {
         return NULL;
     }
@@ -477,17 +425,11 @@ static history_pending_t *start(history_run_t *run, const history_call_t *drawn)
     fill_buffers(run, pending);
     pending->is_local = 0;
     pending->is_done  = 0;
-    has_request       = (run->phase->sync != HISTORY_FENCES) &&
-                        (call->what != HISTORY_FETCH_OP) &&
-                        (call->what != HISTORY_CAS) && (draw(run, 5) == 0);
-    post(run, pending, has_request ? &pending->request : NULL);
+    post(run, pending);
     ++log->num_calls;
     ++run->num_calls;
     if (call->target != mpi_test_rank) {
         run->num_bytes += (uint64_t)call->count * run->phase->width;
-    }
-    if (has_request && draw(run, 2)) {
-        wait_request(run, pending);
     }
     return pending;
 }

@@ -21,7 +21,6 @@ typedef struct history_pending {
     int            result;
     int            compare;
     size_t         offset;   /* Offset of the data in the buffers */
-    MPI_Request    request;  /* Or MPI_REQUEST_NULL */
     int            is_local; /* Locally complete */
     int            is_done;  /* Complete at the target */
 } history_pending_t;
