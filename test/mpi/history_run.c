@@ -37,16 +37,26 @@ static uint32_t draw(history_run_t *run, uint32_t bound)
     return history_random(&run->state, bound);
 }
 
+/* In the place of another one, or anywhere */
+static char *new_buffer(char *place)
+{
+    char *memory = mmap(place, BUFFER_SIZE, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS |
+                        ((place != NULL) ? MAP_FIXED : 0), -1, 0);
+
+    CHECK(memory != MAP_FAILED, "no memory: %m");
+    CHECK((memory[0] == 0) && (memory[BUFFER_SIZE - 1] == 0),
+          "new memory is not zero");
+    return memory;
+}
+
 void history_run_init(history_run_t *run)
 {
     unsigned i;
 
     run->log = &run->logs[mpi_test_rank];
     for (i = 0; i < HISTORY_NUM_BUFFERS; ++i) {
-        run->buffers[i].memory = mmap(NULL, BUFFER_SIZE,
-                                      PROT_READ | PROT_WRITE,
-                                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        CHECK(run->buffers[i].memory != MAP_FAILED, "no memory: %m");
+        run->buffers[i].memory = new_buffer(NULL);
         history_disturb_add(run->buffers[i].memory, BUFFER_SIZE);
     }
 }
@@ -60,6 +70,9 @@ static int take_buffer(history_run_t *run)
         at = run->next_buffer++ % HISTORY_NUM_BUFFERS;
         if (!run->buffers[at].is_busy) {
             run->buffers[at].is_busy = 1;
+            if (run->buffers[at].memory == NULL) {
+                run->buffers[at].memory = new_buffer(NULL);
+            }
             return at;
         }
     }
@@ -82,9 +95,13 @@ static void put_buffer(history_run_t *run, int at)
         memset(memory, 0xa5, BUFFER_SIZE);
         break;
     case 1:
-        CHECK(mmap(memory, BUFFER_SIZE, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == memory,
-              "no memory: %m");
+        /* What is disturbed must stay in its place */
+        if (run->is_disturbed) {
+            new_buffer(memory);
+        } else {
+            munmap(memory, BUFFER_SIZE);
+            run->buffers[at].memory = NULL;
+        }
         break;
     case 2:
         CHECK(madvise(memory, BUFFER_SIZE, MADV_DONTNEED) == 0, "%m");

@@ -36,6 +36,7 @@ typedef struct history_run {
     MPI_Win               win;
     char                  *base; /* This rank's window */
     history_log_t         *logs; /* By rank */
+    int                   is_disturbed;
     unsigned              num_bad; /* Bad elements of the last phase */
     uint64_t              num_calls; /* Of all phases */
     uint64_t              num_fetched; /* Elements fetched */

@@ -363,6 +363,7 @@ int main(int argc, char **argv)
     signal(SIGALRM, handle_alarm);
     open_logs();
     open_window();
+    run.is_disturbed = (options.disturb != 0);
     history_run_init(&run);
     history_disturb_start(options.disturb & ~REMAP,
                           history_seed(options.seed, 0, 0xf0 + mpi_test_rank));
