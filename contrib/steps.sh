@@ -21,7 +21,7 @@ PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
     libtcmalloc-minimal4"
 
 # Programs and libraries over nprdma, for contrib/check --full
-PACKAGES_CONSUMERS="hpcc lammps libfabric-bin"
+PACKAGES_CONSUMERS="lammps libfabric-bin"
 
 # Roots of Debian, and an image of them, for the tests of packages
 PACKAGES_ROOTS="mmdebstrap debian-archive-keyring util-linux buildah"
