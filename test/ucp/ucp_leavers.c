@@ -16,7 +16,7 @@
 
 #include <dirent.h>
 #include <getopt.h>
-#include <poll.h>
+#include <semaphore.h>
 #include <sys/resource.h>
 
 enum {
@@ -41,11 +41,6 @@ static struct {
     unsigned      num_clients;
     unsigned      at_once;
     unsigned      limit;          /* of descriptors */
-    int           to_parent[2];   /* pipes: a byte is a signal */
-    int           to_server[2];
-    int           to_resident[2];
-    int           to_leavers[2];
-    uint16_t      port;
 
     ucp_context_h context;
     ucp_worker_h  worker;
@@ -53,17 +48,15 @@ static struct {
 } self;
 
 
-static void tell(const int *fds)
-{
-    CHECK(write(fds[1], "x", 1) == 1, "write: %m");
-}
+/* What all processes see: signals to each, and the server's port */
+static struct {
+    sem_t    to_parent;
+    sem_t    to_server;
+    sem_t    to_resident;
+    sem_t    to_leavers;
+    uint16_t port;
+} *shared;
 
-static void hear(const int *fds)
-{
-    char byte;
-
-    CHECK(read(fds[0], &byte, 1) == 1, "the other process is gone");
-}
 
 static void open_worker(void)
 {
@@ -91,39 +84,21 @@ static unsigned count_descriptors(void)
     return count;
 }
 
-/* A line of /proc/self/status, in MiB */
-static unsigned status_mib(const char *name)
+static held_t held(const char *when)
 {
-    FILE *file       = fopen("/proc/self/status", "r");
-    unsigned long kb = 0;
-    char line[256];
+    FILE *file          = fopen("/proc/self/statm", "r");
+    unsigned long pages = 0;
+    held_t held         = {.descriptors = count_descriptors()};
 
-    CHECK(file != NULL, "fopen: %m");
-    while (fgets(line, sizeof(line), file) != NULL) {
-        if (!strncmp(line, name, strlen(name))) {
-            kb = strtoul(line + strlen(name), NULL, 10);
-        }
-    }
+    CHECK((file != NULL) && (fscanf(file, "%lu", &pages) == 1), "statm");
     fclose(file);
-    return kb / 1024;
-}
-
-static held_t held(void)
-{
-    held_t held = {
-        .descriptors = count_descriptors(),
-        .mib         = status_mib("VmSize:")
-    };
-
+    held.mib = pages / 256;
+    if (when != NULL) {
+        printf("server, %s: %u descriptors, %u MiB of address space\n", when,
+               held.descriptors, held.mib);
+        fflush(stdout);
+    }
     return held;
-}
-
-static void report(const char *when, held_t held)
-{
-    printf("server, %s: %u descriptors, %u MiB of address space, %u MiB "
-           "resident\n", when, held.descriptors, held.mib,
-           status_mib("VmRSS:"));
-    fflush(stdout);
 }
 
 static void on_request(ucp_conn_request_h request, void *arg)
@@ -172,17 +147,6 @@ static void receive(char *data)
     expect(data, SIZE, 0);
 }
 
-/* Until the clients are gone; those that close wait for an answer */
-static void await_leave(void)
-{
-    struct pollfd pfd = {.fd = self.to_server[0], .events = POLLIN};
-
-    while (poll(&pfd, 1, 0) == 0) {
-        progress();
-    }
-    hear(self.to_server);
-}
-
 static int is_released(held_t before, held_t after)
 {
     return (after.descriptors <= before.descriptors) &&
@@ -193,14 +157,12 @@ static int is_released(held_t before, held_t after)
 static void expect_release(held_t before)
 {
     double deadline = now() + RELEASE_SEC;
-    held_t after;
 
     do {
         progress();
-        after = held();
-    } while (!is_released(before, after) && (now() < deadline));
-    report("after", after);
-    CHECK(is_released(before, after), "clients that are gone are not released");
+    } while (!is_released(before, held(NULL)) && (now() < deadline));
+    CHECK(is_released(before, held("after")),
+          "clients that are gone are not released");
 }
 
 static void serve(void)
@@ -213,21 +175,23 @@ static void serve(void)
 
     CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit: %m");
     open_worker();
-    self.port = listen_anywhere(self.worker, AF_INET, on_request, &listener);
-    CHECK(write(self.to_parent[1], &self.port, sizeof(self.port)) ==
-          sizeof(self.port), "write: %m");
+    shared->port = listen_anywhere(self.worker, AF_INET, on_request, &listener);
+    sem_post(&shared->to_parent);
     receive(data); /* of the one that stays */
-    before = held();
-    report("before", before);
-    tell(self.to_parent);
+    before = held("before");
+    sem_post(&shared->to_parent);
     for (i = 0; i < self.num_clients; ++i) {
         receive(data);
-        tell(self.to_parent); /* what is sent may be lost if its sender ends */
+        /* What is sent may be lost if its sender ends */
+        sem_post(&shared->to_parent);
     }
 
-    await_leave();
+    /* Those that close wait for an answer */
+    while (sem_trywait(&shared->to_server) != 0) {
+        progress();
+    }
     expect_release(before);
-    tell(self.to_parent);
+    sem_post(&shared->to_parent);
     receive(data);
     ucp_listener_destroy(listener);
     while (self.accepted != NULL) {
@@ -254,9 +218,9 @@ static void stay(void)
     ucp_ep_h ep;
 
     open_worker();
-    ep = connect_to(self.worker, AF_INET, self.port, &error);
+    ep = connect_to(self.worker, AF_INET, shared->port, &error);
     send_one(ep);
-    hear(self.to_resident);
+    sem_wait(&shared->to_resident);
     send_one(ep);
     CHECK_OK(error);
     close_ep(self.worker, ep, 0);
@@ -269,9 +233,9 @@ static void leave(int how)
     ucp_ep_h ep;
 
     open_worker();
-    ep = connect_to(self.worker, AF_INET, self.port, &error);
+    ep = connect_to(self.worker, AF_INET, shared->port, &error);
     send_one(ep);
-    hear(self.to_leavers);
+    sem_wait(&shared->to_leavers);
     if (how <= 1) {
         close_ep(self.worker, ep, 0);
     }
@@ -300,10 +264,10 @@ static void run_leavers(unsigned first, unsigned count)
         }
     }
     for (i = 0; i < count; ++i) {
-        hear(self.to_parent);
+        sem_wait(&shared->to_parent);
     }
     for (i = 0; i < count; ++i) {
-        tell(self.to_leavers);
+        sem_post(&shared->to_leavers);
     }
     for (i = 0; i < count; ++i) {
         expect_end(pids[i], (first + i) % 4 == 3);
@@ -320,21 +284,20 @@ static void run(void)
         serve();
         exit(0);
     }
-    CHECK(read(self.to_parent[0], &self.port, sizeof(self.port)) ==
-          sizeof(self.port), "the server is gone");
+    sem_wait(&shared->to_parent);
     resident = start_child();
     if (resident == 0) {
         stay();
         exit(0);
     }
-    hear(self.to_parent);
+    sem_wait(&shared->to_parent);
     for (i = 0; i < self.num_clients; i += self.at_once) {
         run_leavers(i, (self.num_clients - i < self.at_once) ?
                                self.num_clients - i : self.at_once);
     }
-    tell(self.to_server);
-    hear(self.to_parent);
-    tell(self.to_resident);
+    sem_post(&shared->to_server);
+    sem_wait(&shared->to_parent);
+    sem_post(&shared->to_resident);
     expect_end(resident, 0);
     expect_end(server, 0);
 }
@@ -364,8 +327,11 @@ int main(int argc, char **argv)
     CHECK((argc == optind) && (self.at_once >= 1) &&
           (self.at_once <= MAX_AT_ONCE),
           "usage: ucp_leavers [-n CLIENTS] [-p AT_ONCE] [-d DESCRIPTORS]");
-    CHECK(!pipe(self.to_parent) && !pipe(self.to_server) &&
-          !pipe(self.to_resident) && !pipe(self.to_leavers), "pipe: %m");
+    shared = new_shared(sizeof(*shared));
+    CHECK(!sem_init(&shared->to_parent, 1, 0) &&
+          !sem_init(&shared->to_server, 1, 0) &&
+          !sem_init(&shared->to_resident, 1, 0) &&
+          !sem_init(&shared->to_leavers, 1, 0), "sem_init: %m");
     run();
     return 0;
 }

@@ -6,7 +6,7 @@
  * Each of two processes has THREADS threads, which use one worker and one
  * endpoint at once. Each thread has an area in the memory of the other process,
  * and a shadow of it: what the area must contain. The threads start random
- * puts, gets and atomics. A flush is between operations that overlap. Results
+ * puts and gets. A flush is between operations that overlap. Results
  * are compared with the shadow, and in the end so is the memory itself. The
  * setting is given to UCP by ucp_config_modify(), so transports do not see it.
  */
@@ -23,7 +23,6 @@ enum {
     NUM_FLIGHT  = 8,
     PUT         = 0,
     GET,
-    ATOMIC,
     NUM_KINDS
 };
 
@@ -35,7 +34,6 @@ typedef struct {
     ucs_status_ptr_t request;
     char             *data;     /* NULL: it is complete */
     char             *expected; /* Of a get: copy of the shadow */
-    uint64_t         old;       /* Of an atomic */
 } operation_t;
 
 typedef struct {
@@ -84,9 +82,6 @@ static void complete(operation_t *op)
         CHECK(!memcmp(op->data, op->expected, op->size),
               "a get of %zu bytes at %zu is wrong", op->size, op->offset);
         munmap(op->expected, op->size);
-    } else if (op->kind == ATOMIC) {
-        CHECK(!memcmp(op->data, &op->old, op->size),
-              "an atomic of %zu bytes at %zu is wrong", op->size, op->offset);
     }
     munmap(op->data, op->size);
     op->data = NULL;
@@ -157,70 +152,13 @@ static void put_or_get(worker_t *w, int kind)
                               &none);
 }
 
-/* @return The new value. */
-static uint64_t result_of(ucp_atomic_op_t opcode, uint64_t old, uint64_t value,
-                          uint64_t compare)
-{
-    switch (opcode) {
-    case UCP_ATOMIC_OP_ADD:
-        return old + value;
-    case UCP_ATOMIC_OP_AND:
-        return old & value;
-    case UCP_ATOMIC_OP_OR:
-        return old | value;
-    case UCP_ATOMIC_OP_XOR:
-        return old ^ value;
-    case UCP_ATOMIC_OP_SWAP:
-        return value;
-    default:
-        return (old == compare) ? value : old;
-    }
-}
-
-static void atomic(worker_t *w)
-{
-    ucp_atomic_op_t opcode    = draw(w, UCP_ATOMIC_OP_LAST);
-    size_t size               = 4 << draw(w, 2);
-    operation_t *op           = new_operation(w, ATOMIC,
-                                              draw(w, AREA / 8) * 8, size);
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
-                        UCP_OP_ATTR_FIELD_REPLY_BUFFER,
-        .datatype     = ucp_dt_make_contig(size),
-        .reply_buffer = op->data
-    };
-    uint64_t value            = draw(w, 1 << 30) * 0x123456789ull;
-    uint64_t compare          = 0, result;
-
-    /* The operand is copied before the call returns */
-    op->old = 0;
-    memcpy(&op->old, w->shadow + op->offset, size);
-    compare = draw(w, 2) ? op->old : value + 1;
-    result  = result_of(opcode, op->old, value, compare);
-    memcpy(w->shadow + op->offset, &result, size);
-    if (opcode == UCP_ATOMIC_OP_CSWAP) {
-        memcpy(op->data, &value, size);
-        value = compare;
-    }
-    op->request = ucp_atomic_op_nbx(self.ep, opcode, &value, 1,
-                                    address_of(w, op), self.rkey, &param);
-    /* Unless UCP needs it for longer */
-    CHECK_OK(wait_for(pair.worker, op->request));
-    op->request = NULL;
-}
-
 static void *run_thread(void *arg)
 {
     worker_t *w = arg;
-    unsigned i, kind;
+    unsigned i;
 
     for (i = 0; i < self.num_operations; ++i) {
-        kind = draw(w, NUM_KINDS);
-        if (kind == ATOMIC) {
-            atomic(w);
-        } else {
-            put_or_get(w, kind);
-        }
+        put_or_get(w, draw(w, NUM_KINDS));
         if (draw(w, 50) == 0) {
             flush(w);
         } else if (draw(w, 50) == 0) {
@@ -262,8 +200,7 @@ static void open_worker(void)
     ucp_params_t params               = {
         .field_mask        = UCP_PARAM_FIELD_FEATURES |
                              UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-        .features          = UCP_FEATURE_RMA | UCP_FEATURE_AMO32 |
-                             UCP_FEATURE_AMO64 | UCP_FEATURE_TAG,
+        .features          = UCP_FEATURE_RMA | UCP_FEATURE_TAG,
         .mt_workers_shared = 1
     };
     ucp_worker_params_t worker_params = {
