@@ -12,7 +12,6 @@
  *   dropped    madvise(MADV_DONTNEED), a system call
  *   forked     fork(); the parent writes while the child has the old pages
  *   truncated  ftruncate() of the file that is mapped, to nothing and back
- *   dlmopen    libc's calls by another C library, loaded later
  *
  * mpi_stale [ROUNDS [WAY]]. WAY is a control over a transport that pins: the
  * data must be wrong after that way, and the program says so. With the way
@@ -24,7 +23,6 @@
 
 #include "mpi_test.h"
 
-#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,14 +47,9 @@
 #define PLACE    0x300000000000
 #define DISTANCE 0x40000000
 
-typedef void *(*mmap_func_t)(void*, size_t, int, int, int, off_t);
-typedef int (*munmap_func_t)(void*, size_t);
-
-static int           file;
-static pid_t         child;
-static int           child_pipe[2];
-static mmap_func_t   other_mmap;
-static munmap_func_t other_munmap;
+static int   file;
+static pid_t child;
+static int   child_pipe[2];
 
 static void *raw_mmap(void *where, int flags)
 {
@@ -139,32 +132,15 @@ static void by_truncated(void *buffer)
           "cannot truncate: %m");
 }
 
-static void by_dlmopen(void *buffer)
-{
-    other_munmap(buffer, SIZE);
-    must_map(other_mmap(buffer, SIZE, ACCESS, IN_PLACE, -1, 0), buffer);
-}
-
 static const struct {
     const char *name;
     void       (*change)(void *buffer);
 } ways[] = {
     {"libc", by_libc}, {"raw", by_raw}, {"over", by_over}, {"moved", by_moved},
     {"dropped", by_dropped}, {"forked", by_forked}, {"truncated", by_truncated},
-    {"dlmopen", by_dlmopen}, {"same", NULL}
+    {"same", NULL}
 };
 enum { NUM_WAYS = sizeof(ways) / sizeof(*ways) - 1 };
-
-static void load_library(void)
-{
-    void *library = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
-
-    CHECK(library != NULL, "cannot load another C library: %s", dlerror());
-    other_mmap   = (mmap_func_t)dlsym(library, "mmap");
-    other_munmap = (munmap_func_t)dlsym(library, "munmap");
-    CHECK(other_mmap && other_munmap && (other_mmap != mmap),
-          "another C library has no mmap()");
-}
 
 static bool is_pattern(const void *buffer, int key)
 {
@@ -223,7 +199,6 @@ int main(int argc, char **argv)
     int way, wrong;
 
     CHECK(mpi_test_size == 2, "%d ranks, not 2", mpi_test_size);
-    load_library();
     for (way = 0; way < NUM_WAYS + (argc > 2); ++way) {
         if ((argc > 2) && strcmp(ways[way].name, argv[2])) {
             continue;
