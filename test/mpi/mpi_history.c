@@ -59,7 +59,7 @@ static struct {
 static history_run_t  run;
 static char           initial[HISTORY_WINDOW]; /* The own window */
 static char           last[HISTORY_WINDOW];
-static volatile char  hung[160];
+static char           hung[160]; /* What is said of a phase that hangs */
 static int            has_lied;
 static uint64_t       num_found; /* Changed values that were found exactly */
 
@@ -262,19 +262,12 @@ static void look_at_window(const history_phase_t *phase)
 
 static void handle_alarm(int sig)
 {
-    size_t length = 0;
-    ssize_t ret;
-
-    while (hung[length] != '\0') {
-        ++length;
-    }
-    ret = write(STDERR_FILENO, (const char*)hung, length);
-    _exit(sig + (ret < 0));
+    _exit(sig + (write(STDERR_FILENO, hung, strlen(hung)) < 0));
 }
 
 static void watch_phase(uint32_t number)
 {
-    snprintf((char*)hung, sizeof(hung),
+    snprintf(hung, sizeof(hung),
              "FAILED on rank %d: seed %" PRIu64 " phase %u has not ended "
              "within %u s\n", mpi_test_rank, options.seed, number,
              PHASE_SECONDS);
