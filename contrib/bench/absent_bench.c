@@ -12,20 +12,16 @@
  * These print the median time of a get in microseconds ("us"), and of the
  * target's CPU to fault in such a page itself ("own_us").
  *
- *   cold polling|sleeping [RECLAIM]
+ *   cold polling|sleeping
  *
- * has pages of a file next to reads of the same file by O_DIRECT. RECLAIM: the
- * pages are anonymous memory in swap. It is the file of the process's control
- * group by which the kernel takes its memory, memory.reclaim or
- * memory.force_empty: what was written to swap stays in memory otherwise. Each
- * turn takes a get and a read of 4 KiB at a depth of 1, 16 of each at a depth
- * of 16, an atomic of another endpoint alone and beside 16 such gets, at
- * another moment of them in each turn, and a get of a page that has come and of
- * one that was never absent. No absent page is used twice. Prints medians in
- * microseconds: "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16,
- * divided by 16), "atomic_us", "beside_us", "warm_us" and "plain_us"; and how
- * many pages of the file that are got were in memory before, which must be none
- * ("present").
+ * has pages of a file next to reads of the same file by O_DIRECT. Each turn
+ * takes a get and a read of 4 KiB at a depth of 1, 16 of each at a depth of 16,
+ * an atomic of another endpoint alone and beside 16 such gets, at another time
+ * in each turn, and a get of a page that has come and of one that never
+ * was absent. No absent page is used twice. Prints medians in microseconds:
+ * "get1_us", "direct1_us", "get16_us", "direct16_us" (of 16, divided by 16),
+ * "atomic_us", "beside_us", "warm_us" and "plain_us"; and how many of the pages
+ * that are got were in memory before, which must be none ("present").
  *
  * Exits with 77 if the pages cannot be brought to swap, or if the file system
  * of the directory TMPDIR, or else /var/tmp, has no O_DIRECT or keeps files in
@@ -42,15 +38,11 @@
 #define MADV_PAGEOUT 21
 #endif
 
+#define FEATURES   (UCP_FEATURE_RMA | UCP_FEATURE_AMO64)
 #define PAGE_SIZE  4096ul
 #define NUM_PAGES  1024u /* Of fresh and swapped */
 #define FILE_PAGES 16384u
-#define SWAP_PAGES 4096u
-#define MAX_PAGES  FILE_PAGES
-#define FILE_TURNS 150u
-#define SWAP_TURNS 60u
-#define SWAP_STAY  256u
-#define SWAP_TRIES 3000u /* In 30 seconds */
+#define TURNS      150u
 #define DEPTH      16u
 #define DELAYS     15u
 #define AGAIN      20
@@ -65,16 +57,15 @@ enum {
 
 enum { GET1, DIRECT1, GET16, DIRECT16, ATOMIC, BESIDE, WARM, PLAIN, NUM_TIMES };
 
-static bool       is_fresh, is_cold, is_sleeping;
-static const char *reclaim; /* Of cold memory in swap; NULL: of a file */
-static unsigned   num_pages = NUM_PAGES;
+static bool     is_fresh, is_cold, is_sleeping;
+static unsigned num_pages = NUM_PAGES;
 
 /* The pages, in both processes. Of cold ones, the word of atomics follows, and
  * DEPTH pages that are never absent. */
-static void       *memory;
+static void     *memory;
 
-static unsigned   order[MAX_PAGES], next_page;
-static int        direct_fd = -1;
+static unsigned order[FILE_PAGES], next_page;
+static int      direct_fd;
 
 /* The first word of a page while it holds data */
 static uint64_t content(unsigned page)
@@ -98,7 +89,6 @@ static void skip(const char *why)
     exit(SKIP);
 }
 
-/* Of cold, a page that only the swap cache has is present as well */
 static bool is_present(unsigned page)
 {
     static int pagemap = -1;
@@ -119,16 +109,6 @@ static bool is_present(unsigned page)
     return entry >> 63;
 }
 
-static unsigned count_present(void)
-{
-    unsigned page, count = 0;
-
-    for (page = 0; page < num_pages; ++page) {
-        count += is_present(page);
-    }
-    return count;
-}
-
 static void write_pages(unsigned first, unsigned count)
 {
     unsigned page;
@@ -136,24 +116,6 @@ static void write_pages(unsigned first, unsigned count)
     for (page = first; page < first + count; ++page) {
         *page_at(memory, page) = content(page);
     }
-}
-
-/* @return Whether at most `stay` pages are left, at last. Some may stay for
- *         long, in lists of a CPU that the kernel does not look at. */
-static bool swap_out(int fd, unsigned stay, unsigned tries)
-{
-    unsigned i;
-
-    write_pages(0, num_pages);
-    for (i = 0; (i < tries) && (count_present() > stay); ++i) {
-        madvise(memory, num_pages * PAGE_SIZE, MADV_PAGEOUT);
-        if (fd >= 0) {
-            /* Fails if the kernel takes less than this */
-            (void)!write(fd, "64M", 3);
-        }
-        usleep(10000); /* They leave when they are written */
-    }
-    return count_present() <= stay;
 }
 
 
@@ -184,33 +146,23 @@ static void make_file(void)
 
     /* One mapping for all: a key is of one registration */
     memory = map_memory(memory_size());
-    CHECK((reclaim != NULL) ||
-          (mmap(memory, num_pages * PAGE_SIZE, PROT_READ | PROT_WRITE,
-                MAP_SHARED | MAP_FIXED, fd, 0) == memory), "mmap: %m");
+    CHECK(mmap(memory, num_pages * PAGE_SIZE, PROT_READ | PROT_WRITE,
+               MAP_SHARED | MAP_FIXED, fd, 0) == memory, "mmap: %m");
     CHECK(madvise(memory, num_pages * PAGE_SIZE, MADV_RANDOM) == 0,
           "madvise: %m");
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     close(fd);
+    if (is_present(0)) {
+        skip("the file system keeps files in memory");
+    }
 }
 
 static void make_cold(void)
 {
     unsigned i, other, page;
-    int fd;
 
-    num_pages = (reclaim == NULL) ? FILE_PAGES : SWAP_PAGES;
+    num_pages = FILE_PAGES;
     make_file();
-    if (reclaim != NULL) {
-        fd = open(reclaim, O_WRONLY);
-        CHECK(fd >= 0, "%s: %m", reclaim);
-        if (!swap_out(fd, SWAP_STAY, SWAP_TRIES)) {
-            skip("the pages do not leave: no swap, or its disk is busy");
-        }
-        close(fd);
-    } else if (is_present(0)) {
-        skip("the file system keeps files in memory");
-    }
-
     for (i = 0; i < num_pages; ++i) {
         order[i] = i;
     }
@@ -225,13 +177,26 @@ static void make_cold(void)
 
 /* ---- the target ---- */
 
+/* They leave for swap when they are written there, so it takes some tries */
 static void prepare(void)
 {
+    unsigned tries = 0, page = 0;
+
     if (is_fresh) {
         CHECK(madvise(memory, num_pages * PAGE_SIZE, MADV_DONTNEED) == 0,
               "madvise: %m");
-    } else if (!swap_out(-1, 0, 10)) {
-        skip("the pages do not leave: no swap?");
+        return;
+    }
+    write_pages(0, num_pages);
+    while (page < num_pages) {
+        if (!is_present(page)) {
+            ++page;
+        } else if (tries++ == 10) {
+            skip("the pages do not leave: no swap?");
+        } else {
+            madvise(memory, num_pages * PAGE_SIZE, MADV_PAGEOUT);
+            usleep(10000);
+        }
     }
 }
 
@@ -250,9 +215,8 @@ static double own_faults(void)
     return median(times, num_pages);
 }
 
-static void target_main(int sock)
+static void target_main(void)
 {
-    target_t target;
     double us;
     char cmd;
 
@@ -263,23 +227,22 @@ static void target_main(int sock)
         memory = map_small_pages(memory_size());
         write_pages(0, num_pages);
     }
-    target_init(&target, sock, UCP_FEATURE_RMA | UCP_FEATURE_AMO64, memory,
-                memory_size());
+    target_open(FEATURES, memory, memory_size());
     do {
         if (!is_sleeping) {
-            progress_some(&target.side);
+            progress_some();
         }
-        if (recv(sock, &cmd, 1, is_sleeping ? 0 : MSG_DONTWAIT) != 1) {
+        if (recv(side.sock, &cmd, 1, is_sleeping ? 0 : MSG_DONTWAIT) != 1) {
             cmd = 0;
         } else if (cmd == CMD_PREPARE) {
             prepare();
-            send_all(sock, &cmd, 1);
+            send_all(&cmd, 1);
         } else if (cmd == CMD_OWN) {
             us = own_faults();
-            send_all(sock, &us, sizeof(us));
+            send_all(&us, sizeof(us));
         }
     } while (cmd != CMD_END);
-    target_cleanup(&target, 0);
+    target_close(0);
 }
 
 
@@ -288,26 +251,25 @@ static void target_main(int sock)
 static uint64_t buffers[2 * DEPTH][PAGE_SIZE / sizeof(uint64_t)]
         __attribute__((aligned(PAGE_SIZE)));
 
-static void start_gets(initiator_t *initiator, unsigned depth,
-                       const unsigned *pages, ucs_status_ptr_t *requests)
+static void start_gets(unsigned depth, const unsigned *pages,
+                       ucs_status_ptr_t *requests)
 {
-    ucp_request_param_t param = {0};
     unsigned i;
 
     for (i = 0; i < depth; ++i) {
-        requests[i] = ucp_get_nbx(initiator->ep, buffers[i], PAGE_SIZE,
-                                  initiator->memory + pages[i] * PAGE_SIZE,
-                                  initiator->rkey, &param);
+        requests[i] = ucp_get_nbx(side.ep, buffers[i], PAGE_SIZE,
+                                  side.memory + pages[i] * PAGE_SIZE,
+                                  side.rkey, &no_param);
     }
 }
 
-static void end_gets(initiator_t *initiator, unsigned depth,
-                     const unsigned *pages, ucs_status_ptr_t *requests)
+static void end_gets(unsigned depth, const unsigned *pages,
+                     ucs_status_ptr_t *requests)
 {
     unsigned i;
 
     for (i = 0; i < depth; ++i) {
-        wait_for(&initiator->side, requests[i]);
+        wait_for(requests[i]);
     }
     for (i = 0; i < depth; ++i) {
         CHECK(buffers[i][0] == (is_fresh ? 0 : content(pages[i])),
@@ -316,18 +278,17 @@ static void end_gets(initiator_t *initiator, unsigned depth,
 }
 
 /* Microseconds of a get of each of these pages, all at once */
-static double gets(initiator_t *initiator, unsigned depth,
-                   const unsigned *pages)
+static double gets(unsigned depth, const unsigned *pages)
 {
     ucs_status_ptr_t requests[DEPTH];
     double start = now_us();
 
-    start_gets(initiator, depth, pages, requests);
-    end_gets(initiator, depth, pages, requests);
+    start_gets(depth, pages, requests);
+    end_gets(depth, pages, requests);
     return (now_us() - start) / depth;
 }
 
-static double get_pages(initiator_t *initiator)
+static double get_pages(void)
 {
     static double times[NUM_PAGES];
     ucs_status_ptr_t first;
@@ -335,11 +296,11 @@ static double get_pages(initiator_t *initiator)
     char done;
 
     /* The connection is made by a first get, of a page that is then dropped */
-    start_gets(initiator, 1, &page, &first);
-    wait_for(&initiator->side, first);
-    command(initiator, CMD_PREPARE, &done, 1);
+    start_gets(1, &page, &first);
+    wait_for(first);
+    command(CMD_PREPARE, &done, 1);
     for (page = 0; page < num_pages; ++page) {
-        times[page] = gets(initiator, 1, &page);
+        times[page] = gets(1, &page);
     }
     return median(times, num_pages);
 }
@@ -349,39 +310,34 @@ static double get_pages(initiator_t *initiator)
 
 static unsigned num_present;
 
-/* The kernel also reads what was next to a page in swap. What it reads by
- * itself of a file may come at any time. */
 static void take_pages(unsigned depth, unsigned *pages, bool must_be_absent)
 {
     unsigned i;
 
     for (i = 0; i < depth; ++i) {
-        do {
-            CHECK(next_page < num_pages, "too few pages");
-            pages[i] = order[next_page++];
-        } while (must_be_absent && (reclaim != NULL) && is_present(pages[i]));
-        num_present += must_be_absent && (reclaim == NULL) &&
-                       is_present(pages[i]);
+        CHECK(next_page < num_pages, "too few pages");
+        pages[i]     = order[next_page++];
+        num_present += must_be_absent && is_present(pages[i]);
     }
 }
 
-static double cold_gets(initiator_t *initiator, unsigned depth)
+static double cold_gets(unsigned depth)
 {
     unsigned pages[DEPTH];
 
     take_pages(depth, pages, true);
-    return gets(initiator, depth, pages);
+    return gets(depth, pages);
 }
 
 /* The last of some gets of a page that is in memory: the first of them find
  * the caches full of other things */
-static double get_again(initiator_t *initiator, unsigned page)
+static double get_again(unsigned page)
 {
     double us = 0;
     int i;
 
     for (i = 0; i < AGAIN; ++i) {
-        us = gets(initiator, 1, &page);
+        us = gets(1, &page);
     }
     return us;
 }
@@ -417,97 +373,81 @@ static double reads(unsigned depth)
     return us;
 }
 
-static double one_atomic(initiator_t *initiator, ucp_ep_h ep, ucp_rkey_h rkey)
+static double one_atomic(ucp_ep_h ep, ucp_rkey_h rkey)
 {
-    uint64_t add = 1, old;
     double start = now_us();
-    ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
-                        UCP_OP_ATTR_FIELD_REPLY_BUFFER,
-        .datatype     = ucp_dt_make_contig(sizeof(add)),
-        .reply_buffer = &old
-    };
+    uint64_t old;
 
-    wait_for(&initiator->side,
-             ucp_atomic_op_nbx(ep, UCP_ATOMIC_OP_ADD, &add, 1,
-                               initiator->memory + num_pages * PAGE_SIZE, rkey,
-                               &param));
+    wait_for(add_one(ep, side.memory + num_pages * PAGE_SIZE, rkey, &old));
     return now_us() - start;
 }
 
 /* @param [in] delay  Of the atomic, in microseconds */
-static double atomic_beside(initiator_t *initiator, ucp_ep_h ep,
-                            ucp_rkey_h rkey, unsigned delay)
+static double atomic_beside(ucp_ep_h ep, ucp_rkey_h rkey, unsigned delay)
 {
     ucs_status_ptr_t requests[DEPTH];
     unsigned pages[DEPTH];
     double start, us;
 
     take_pages(DEPTH, pages, true);
-    start_gets(initiator, DEPTH, pages, requests);
+    start_gets(DEPTH, pages, requests);
     /* The NIC meets the absent pages, and the target is asked for them */
     for (start = now_us(); now_us() < start + delay;) {
-        ucp_worker_progress(initiator->side.worker);
+        ucp_worker_progress(side.worker);
     }
-    us = one_atomic(initiator, ep, rkey);
-    end_gets(initiator, DEPTH, pages, requests);
+    us = one_atomic(ep, rkey);
+    end_gets(DEPTH, pages, requests);
     return us;
 }
 
-static void measure_cold(initiator_t *initiator)
+static void measure_cold(void)
 {
     static const char *names[NUM_TIMES] = {
         "get1_us", "direct1_us", "get16_us", "direct16_us", "atomic_us",
         "beside_us", "warm_us", "plain_us"
     };
-    static double times[NUM_TIMES][FILE_TURNS];
-    unsigned turns = (reclaim == NULL) ? FILE_TURNS : SWAP_TURNS;
-    ucp_ep_h ep    = make_ep(&initiator->side, initiator->address);
+    static double times[NUM_TIMES][TURNS];
+    ucp_ep_h ep = new_ep();
     ucp_rkey_h rkey;
     unsigned i;
 
-    UCP_CHECK(ucp_ep_rkey_unpack(ep, initiator->packed, &rkey));
-    one_atomic(initiator, ep, rkey);
-    cold_gets(initiator, DEPTH);
-    for (i = 0; i < turns; ++i) {
-        times[GET1][i]     = cold_gets(initiator, 1);
+    UCP_CHECK(ucp_ep_rkey_unpack(ep, side.packed, &rkey));
+    one_atomic(ep, rkey);
+    cold_gets(DEPTH);
+    for (i = 0; i < TURNS; ++i) {
+        times[GET1][i]     = cold_gets(1);
         times[DIRECT1][i]  = reads(1);
-        times[GET16][i]    = cold_gets(initiator, DEPTH);
-        times[WARM][i]     = get_again(initiator, order[next_page - 1]);
-        times[PLAIN][i]    = get_again(initiator, num_pages + 1 + (i % DEPTH));
+        times[GET16][i]    = cold_gets(DEPTH);
+        times[WARM][i]     = get_again(order[next_page - 1]);
+        times[PLAIN][i]    = get_again(num_pages + 1 + (i % DEPTH));
         times[DIRECT16][i] = reads(DEPTH);
-        times[ATOMIC][i]   = one_atomic(initiator, ep, rkey);
-        times[BESIDE][i]   = atomic_beside(initiator, ep, rkey,
-                                           (i % DELAYS) * 20);
+        times[ATOMIC][i]   = one_atomic(ep, rkey);
+        times[BESIDE][i]   = atomic_beside(ep, rkey, (i % DELAYS) * 20);
     }
     for (i = 0; i < NUM_TIMES; ++i) {
-        printf("%s %.3f ", names[i], median(times[i], turns));
+        printf("%s %.3f ", names[i], median(times[i], TURNS));
     }
     printf("present %u\n", num_present);
     ucp_rkey_destroy(rkey);
-    close_ep(&initiator->side, ep);
+    wait_for_end(ucp_ep_close_nb(ep, UCP_EP_CLOSE_MODE_FLUSH));
 }
 
-static void initiator_main(int sock, pid_t target)
+static void initiator_main(void)
 {
-    initiator_t initiator;
     double us, own_us;
     uint64_t last;
 
-    initiator_init(&initiator, sock, target,
-                   UCP_FEATURE_RMA | UCP_FEATURE_AMO64);
-    initiator_connect(&initiator);
+    initiator_open(FEATURES);
     if (is_cold) {
-        measure_cold(&initiator);
+        measure_cold();
     } else {
-        us = get_pages(&initiator);
-        command(&initiator, CMD_OWN, &own_us, sizeof(own_us));
+        us = get_pages();
+        command(CMD_OWN, &own_us, sizeof(own_us));
         printf("us %.3f own_us %.3f\n", us, own_us);
     }
     /* The target closes its endpoint, which takes progress on both sides */
-    command(&initiator, CMD_END, &last, sizeof(last));
-    initiator_disconnect(&initiator);
-    initiator_cleanup(&initiator);
+    command(CMD_END, &last, sizeof(last));
+    initiator_close();
 }
 
 int main(int argc, char **argv)
@@ -521,13 +461,11 @@ int main(int argc, char **argv)
     if (!(is_fresh || is_cold || !strcmp(kind, "swapped")) ||
         !(is_sleeping || !strcmp(target, "polling"))) {
         fprintf(stderr, "usage: absent_bench fresh|swapped polling|sleeping\n"
-                        "       absent_bench cold polling|sleeping "
-                        "[RECLAIM]\n");
+                        "       absent_bench cold polling|sleeping\n");
         return 2;
     }
 
     if (is_cold) {
-        reclaim = (argc > 3) ? argv[3] : NULL;
         make_cold();
     }
     return run_both(target_main, initiator_main);

@@ -60,20 +60,20 @@ SMALL = [
         mpi(4, "allreduce 8"), ("nprdma", "tcp"),
         [ratio("nprdma", "tcp", "<=", 0.5)]),
     Row("small.put", "UCP put of 8 B and flush",
-        ucx("ucp_bench", "median_us", "put-polling"),
+        ucx("ucp_bench", "put-polling", "median_us"),
         ("nprdma", "tcp"), [ratio("nprdma", "tcp", "<=", 0.5)]),
     Row("small.put", "UCP put of 8 B and flush, target computing for 1 s",
-        probes.ucx_fields("ucp_bench", "put-computing", p99="p99_us",
-                          median="median_us"), ("nprdma",),
+        ucx("ucp_bench", "put-computing",
+            {"p99": "p99_us", "median": "median_us"}), ("nprdma",),
         [value("p99", "<=", 1000), *notes("median")], turns=one_turn),
     Row("small.pinned", "locked memory after all traffic, 4 ranks (largest)",
-        probes.mpi_fields(4, "pinned", "process_locked_kb",
-                          "application_locked_kb"), ("nprdma",),
-        [value("process_locked_kb", "<=", 4096),
-         value("application_locked_kb", "<=", 0)], "kB", turns=one_turn),
+        mpi(4, "pinned", {"process": "process_locked_kb",
+                          "application": "application_locked_kb"}),
+        ("nprdma",), [value("process", "<=", 4096),
+                      value("application", "<=", 0)], "kB", turns=one_turn),
     Row("small.idle", "CPU time of our threads, rank asleep for 3 s (largest)",
-        probes.mpi_fields(2, "idle", "idle_cpu_us"), ("nprdma",),
-        [value("idle_cpu_us", "<=", 0)], turns=one_turn),
+        mpi(2, "idle", "idle_cpu_us"), ("nprdma",),
+        [value("nprdma", "<=", 0)], turns=one_turn),
     Row("small.bandwidth", "tag bandwidth",
         perftest(BANDWIDTH, TAG_BW, volume(GIB // 2, 4000)),
         ("nprdma", "verbs", "tcp"), notes("nprdma", "verbs", "tcp"), "MB/s",
@@ -100,28 +100,26 @@ def both(line, what, command, limit, **more):
 def absent_row(kind, what):
     """A get of an absent page, compared with the CPU's own page fault; the same
     of a target that calls nothing of UCX has no limit."""
+    fields = {"get": "us", "own": "own_us"}
     return [Row("large.absent", f"get of an absent page, {what}",
-                probes.absent(kind, "polling"), ("nprdma",),
+                ucx("absent_bench", kind + " polling", fields), ("nprdma",),
                 [difference("get", "own", "<=", 4)], turns=more_turns,
                 prepare=probes.swap_file),
             Row("large.absent", f"get of an absent page, {what}, target "
-                "sleeping", probes.absent(kind, "sleeping"), ("nprdma",),
-                notes("get"), turns=one_turn, prepare=probes.swap_file)]
+                "sleeping", ucx("absent_bench", kind + " sleeping", fields),
+                ("nprdma",), notes("get"), turns=one_turn,
+                prepare=probes.swap_file)]
 
 
-def cold_rows(target):
-    """Gets of 16 absent pages at once, compared with the disk: pages of a file,
-    and pages in swap. A page that has come is as fast as one that was never
-    absent."""
-    limits = [ratio("get16", "direct16", "<=", 1.5),
-              ratio("beside", "atomic", "<=", 2),
-              ratio("warm", "plain", "<=", 1.05), *notes("get1", "direct1")]
-    return [
-        Row("large.cold", f"16 gets from a file : O_DIRECT, target {target}",
-            probes.cold(target), ("nprdma",), limits, turns=more_turns),
-        Row("large.cold", f"16 gets from swap : O_DIRECT, target {target}",
-            probes.cold(target, True), ("nprdma",), limits, turns=more_turns,
-            prepare=probes.swap_group)]
+def cold_row(target):
+    """Gets of 16 absent pages at once, compared with the disk. A page that has
+    come is as fast as one that was never absent."""
+    return Row("large.cold", f"16 gets from a file : O_DIRECT, target {target}",
+               probes.cold(target), ("nprdma",),
+               [ratio("get16", "direct16", "<=", 1.5),
+                ratio("beside", "atomic", "<=", 2),
+                ratio("warm", "plain", "<=", 1.05),
+                *notes("get1", "direct1")], turns=more_turns)
 
 
 def apart(what, command, limit, **more):
@@ -150,8 +148,8 @@ LARGE = [
         sizes=(64 * MIB, at_most_gib)),
     *absent_row("fresh", "never touched"),
     *absent_row("swapped", "in swap"),
-    *cold_rows("sleeping"),
-    *cold_rows("polling"),
+    cold_row("sleeping"),
+    cold_row("polling"),
     both("large.once", "message from buffers used once",
          mpi(2, "once {size}"), 1.5, **ONCE_SIZES),
     both("large.untouched",
@@ -172,8 +170,8 @@ LARGE = [
     # How far apart the CPUs are changes from turn to turn on virtual machines,
     # and all of this with it, also the ratio
     Row("large.put", "put and flush, target polling : AM round trip",
-        probes.ucx_fields("ucp_bench", "put-pair {size}", nprdma="put_us",
-                          am="am_us", ratio="ratio"), ("nprdma",),
+        ucx("ucp_bench", "put-pair {size}",
+            {"nprdma": "put_us", "am": "am_us", "ratio": "ratio"}), ("nprdma",),
         [value("ratio", "<=", 2, show=("nprdma", "am"), unit="round trips")],
         turns=more_turns, sizes=(8, 4096)),
     Row("large.startup", "start of 2 ranks, 1 % touched", probes.startup,
@@ -213,7 +211,7 @@ ORDERS = {"atomic": ", UCX_NPRDMA_ORDER=atomic",
 def order_row(kind, what, limit, ours="nprdma"):
     """Two installations of nprdma."""
     return Row("order." + kind, what + ORDERS.get(ours, ""),
-               ucx("ucp_bench", "mb_per_s", kind + " {size}"),
+               ucx("ucp_bench", kind + " {size}", "mb_per_s"),
                (ours,), [ratio("new", "old", limit and ">=", limit)],
                "MB/s", (16384, *BULK))
 
@@ -263,10 +261,9 @@ def prio_off_row(bulk):
 def prio_flood_row(bulk):
     """Large operations beside many small ones."""
     return Row("prio.flood", f"{bulk} of 1 MiB beside a flood of puts of 8 B",
-               probes.ucx_fields("prio_bench", "flood " + bulk,
-                                 alone="alone_mb", beside="beside_mb",
-                                 rate="small_per_s", gap="gap_ms"),
-               ("nprdma",),
+               ucx("prio_bench", "flood " + bulk,
+                   {"alone": "alone_mb", "beside": "beside_mb",
+                    "rate": "small_per_s", "gap": "gap_ms"}), ("nprdma",),
                [ratio("beside", "alone", ">=", 0.5, unit="MB/s"),
                 value("gap", "<=", 10, unit="ms"),
                 value("rate", unit="small ones in a second")])

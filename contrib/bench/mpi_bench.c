@@ -60,13 +60,6 @@ typedef double (*timed_func_t)(size_t size, int count);
 static int  rank, num_ranks;
 static char *out_buffer, *in_buffer;
 
-static void fail(const char *what)
-{
-    fprintf(stderr, "mpi_bench: error: %s\n", what);
-    MPI_Abort(MPI_COMM_WORLD, 1);
-    exit(EXIT_FAILURE);
-}
-
 static void print_max(const char *name, double value)
 {
     double max;
@@ -177,9 +170,7 @@ static void *map_plain(size_t length)
     void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-    if (memory == MAP_FAILED) {
-        fail("cannot map memory");
-    }
+    CHECK(memory != MAP_FAILED, "cannot map memory: %m");
     return memory;
 }
 
@@ -199,9 +190,8 @@ static double message(size_t size, int turn, int receiver_writes)
         send_to(buffer, size);
     }
     start = (MPI_Wtime() - start) * 1e6;
-    if ((buffer[0] != turn + 1) || memcmp(buffer, buffer + 1, size - 1)) {
-        fail("wrong data");
-    }
+    CHECK((buffer[0] == turn + 1) && !memcmp(buffer, buffer + 1, size - 1),
+          "wrong data");
     munmap(buffer, size);
     return start;
 }
@@ -233,9 +223,7 @@ static void reduce(const double *out, double *in, size_t size, int turn)
     MPI_Allreduce(out, in, size / sizeof(*in), MPI_DOUBLE, MPI_SUM,
                   MPI_COMM_WORLD);
     for (i = 0; i < size / sizeof(*in); i += PAGE_SIZE / sizeof(*in)) {
-        if (in[i] != sum) {
-            fail("wrong sum");
-        }
+        CHECK(in[i] == sum, "wrong sum");
     }
 }
 
@@ -294,9 +282,7 @@ static void get_parts(MPI_Win win, int *buffer, size_t count, int value,
         MPI_Get(buffer, count, MPI_INT, part, 0, count, MPI_INT, win);
         MPI_Win_flush(part, win);
         for (i = 0; i < count; i += PAGE_SIZE / sizeof(*buffer) / 2) {
-            if (buffer[i] != value + part * more) {
-                fail("wrong data in the window");
-            }
+            CHECK(buffer[i] == value + part * more, "wrong data in the window");
         }
     }
 }
@@ -377,9 +363,7 @@ static long sum_of(const char *path, const char *name, const void *start,
     long total = 0;
     char line[512];
 
-    if (file == NULL) {
-        fail("cannot open a file of /proc");
-    }
+    CHECK(file != NULL, "cannot open %s: %m", path);
     while (fgets(line, sizeof(line), file) != NULL) {
         if (sscanf(line, "%lx-%lx ", &begin, &end) == 2) {
             inside = (begin < first + length) && (end > first);
@@ -480,9 +464,8 @@ static void startup(size_t length)
     percent = 100.0 * 1024 *
               (sum_of("/proc/self/status", "VmRSS:", NULL, 0) - before) /
               length;
-    if (*(uint64_t*)(memory + PAGE_SIZE * 50) != (uint64_t)(rank ^ 1) + 1) {
-        fail("wrong data in the window");
-    }
+    CHECK(*(uint64_t*)(memory + PAGE_SIZE * 50) == (uint64_t)(rank ^ 1) + 1,
+          "wrong data in the window");
     MPI_Win_free(&win);
     munmap(memory, length);
     print_max("us", start);
@@ -512,22 +495,12 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &num_ranks);
-    if ((num_ranks & 1) || (size < 8)) {
-        fail("needs an even number of ranks, and sizes from 8");
-    }
+    CHECK(!(num_ranks & 1) && (size >= 8),
+          "needs an even number of ranks, and sizes from 8");
 
     for (i = 0; (kinds[i].name != NULL) && strcmp(name, kinds[i].name); ++i) {
     }
-    if (!strcmp(name, "startup")) {
-        startup(last);
-    } else if (!strcmp(name, "pinned")) {
-        traffic(1);
-    } else if (!strcmp(name, "idle")) {
-        idle();
-    } else if (kinds[i].name == NULL) {
-        fail("say latency, bandwidth, allreduce, once, untouched, fresh, "
-             "mapped, warm, window, startup, pinned or idle");
-    } else {
+    if (kinds[i].name != NULL) {
         out_buffer = calloc(1, last);
         in_buffer  = calloc(1, last);
         for (; size <= last; size *= 4) {
@@ -539,6 +512,13 @@ int main(int argc, char **argv)
                 fflush(stdout);
             }
         }
+    } else if (!strcmp(name, "startup")) {
+        startup(last);
+    } else if (!strcmp(name, "pinned")) {
+        traffic(1);
+    } else {
+        CHECK(!strcmp(name, "idle"), "there is no kind %s", name);
+        idle();
     }
 
     MPI_Finalize();

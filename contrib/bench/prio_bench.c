@@ -44,18 +44,14 @@
 
 #define CMD_END      'e'
 
-typedef struct {
-    initiator_t      initiator;
-    char             *data;
-    ucs_status_ptr_t large[FLOOD_LARGE];
-    unsigned         num_large;
-    size_t           bytes;         /* Of each */
-    unsigned long    num_done;
-    double           last_done;
-    double           longest_gap;
-} run_t;
+static char             *data;
+static ucs_status_ptr_t large[FLOOD_LARGE];
+static unsigned         num_large;
+static size_t           bytes; /* Of each */
+static unsigned long    num_done;
+static double           last_done, longest_gap;
 
-static const char *probe, *bulk;
+static const char       *probe, *bulk;
 
 static uint64_t features(void)
 {
@@ -65,151 +61,134 @@ static uint64_t features(void)
 
 /* ---- the target ---- */
 
-static void cancel(side_t *side, ucs_status_ptr_t request)
+static void cancel(ucs_status_ptr_t request)
 {
     if (UCS_PTR_IS_PTR(request)) {
-        ucp_request_cancel(side->worker, request);
-        while (ucp_request_check_status(request) == UCS_INPROGRESS) {
-            ucp_worker_progress(side->worker);
-        }
-        ucp_request_free(request);
+        ucp_request_cancel(side.worker, request);
     }
+    wait_for_end(request);
 }
 
 /* Answers probes, and receives large messages */
-static void target_main(int sock)
+static void target_main(void)
 {
-    char *memory                        = map_memory(TOTAL_BYTES);
-    ucp_request_param_t param           = {0};
-    ucs_status_ptr_t large[FLOOD_LARGE] = {NULL};
-    int num_large                       = strcmp(bulk, "tag") ? 0 : NUM_LARGE;
+    char *memory = map_memory(TOTAL_BYTES);
     ucs_status_ptr_t received;
     uint64_t message;
-    target_t target;
+    unsigned i;
     char cmd;
-    int i;
 
+    num_large = strcmp(bulk, "tag") ? 0 : NUM_LARGE;
     memset(memory, 1, TOTAL_BYTES);
-    target_init(&target, sock, features(), memory, TOTAL_BYTES);
-    received = ucp_tag_recv_nbx(target.side.worker, &message, sizeof(message),
-                                TAG_PROBE, TAG_MASK, &param);
-    while (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
+    target_open(features(), memory, TOTAL_BYTES);
+    received = ucp_tag_recv_nbx(side.worker, &message, sizeof(message),
+                                TAG_PROBE, TAG_MASK, &no_param);
+    while (recv(side.sock, &cmd, 1, MSG_DONTWAIT) != 1) {
         for (i = 0; i < num_large; ++i) {
             if (is_done(&large[i])) {
                 large[i] = ucp_tag_recv_nbx(
-                        target.side.worker, memory + (i * LARGE_BYTES),
-                        LARGE_BYTES, TAG_LARGE, TAG_MASK, &param);
+                        side.worker, memory + (i * LARGE_BYTES), LARGE_BYTES,
+                        TAG_LARGE, TAG_MASK, &no_param);
             }
         }
         for (i = 0; i < 64; ++i) {
-            ucp_worker_progress(target.side.worker);
+            ucp_worker_progress(side.worker);
             if (is_done(&received)) {
-                wait_for(&target.side,
-                         ucp_tag_send_nbx(target.back, &message,
-                                          sizeof(message), TAG_ECHO, &param));
-                received = ucp_tag_recv_nbx(target.side.worker, &message,
+                wait_for(ucp_tag_send_nbx(side.ep, &message, sizeof(message),
+                                          TAG_ECHO, &no_param));
+                received = ucp_tag_recv_nbx(side.worker, &message,
                                             sizeof(message), TAG_PROBE,
-                                            TAG_MASK, &param);
+                                            TAG_MASK, &no_param);
             }
         }
     }
-    cancel(&target.side, received);
+    cancel(received);
     for (i = 0; i < num_large; ++i) {
-        cancel(&target.side, large[i]);
+        cancel(large[i]);
     }
-    target_cleanup(&target, 0);
+    target_close(0);
 }
 
 
 /* ---- the initiator ---- */
 
-static ucs_status_ptr_t post_large(run_t *run, unsigned i)
+static ucs_status_ptr_t post_large(unsigned i)
 {
-    const initiator_t *initiator = &run->initiator;
-    char *data                   = run->data + (i * run->bytes);
-    uint64_t address             = initiator->memory + (i * run->bytes);
-    ucp_request_param_t param    = {0};
+    char *buffer     = data + (i * bytes);
+    uint64_t address = side.memory + (i * bytes);
 
     if (!strcmp(bulk, "put")) {
-        return ucp_put_nbx(initiator->ep, data, run->bytes, address,
-                           initiator->rkey, &param);
+        return ucp_put_nbx(side.ep, buffer, bytes, address, side.rkey,
+                           &no_param);
     } else if (!strcmp(bulk, "get")) {
-        return ucp_get_nbx(initiator->ep, data, run->bytes, address,
-                           initiator->rkey, &param);
+        return ucp_get_nbx(side.ep, buffer, bytes, address, side.rkey,
+                           &no_param);
     }
-    return ucp_tag_send_nbx(initiator->ep, data, run->bytes, TAG_LARGE, &param);
+    return ucp_tag_send_nbx(side.ep, buffer, bytes, TAG_LARGE, &no_param);
 }
 
 /* Counts large ones that are done, and posts them again */
-static void repost(run_t *run)
+static void repost(void)
 {
     double now;
     unsigned i;
 
-    for (i = 0; i < run->num_large; ++i) {
-        if (is_done(&run->large[i])) {
-            now              = now_us();
-            run->longest_gap = (now - run->last_done > run->longest_gap) ?
-                               now - run->last_done : run->longest_gap;
-            run->last_done   = now;
-            ++run->num_done;
-            run->large[i]    = post_large(run, i);
+    for (i = 0; i < num_large; ++i) {
+        if (is_done(&large[i])) {
+            now         = now_us();
+            longest_gap = (now - last_done > longest_gap) ? now - last_done :
+                          longest_gap;
+            last_done   = now;
+            ++num_done;
+            large[i]    = post_large(i);
         }
     }
 }
 
 /* Starts as many large ones; those of before are done first */
-static void start_large(run_t *run, unsigned num_large, size_t bytes)
+static void start_large(unsigned count, size_t size)
 {
     unsigned i;
 
-    for (i = 0; i < run->num_large; ++i) {
-        wait_for(&run->initiator.side, run->large[i]);
-    }
-    run->num_large = num_large;
-    run->bytes     = bytes;
     for (i = 0; i < num_large; ++i) {
-        run->large[i] = post_large(run, i);
+        wait_for(large[i]);
+    }
+    num_large = count;
+    bytes     = size;
+    for (i = 0; i < num_large; ++i) {
+        large[i] = post_large(i);
     }
 }
 
-static void start_count(run_t *run)
+static void start_count(void)
 {
-    run->num_done    = 0;
-    run->longest_gap = 0;
-    run->last_done   = now_us();
+    num_done    = 0;
+    longest_gap = 0;
+    last_done   = now_us();
 }
 
-static ucs_status_ptr_t post_small(run_t *run)
+static ucs_status_ptr_t post_small(void)
 {
-    static uint64_t one       = 1;
+    static uint64_t one = 1;
     static uint64_t result;
-    ucp_request_param_t param = {0};
-    initiator_t *initiator    = &run->initiator;
-    uint64_t address          = initiator->memory + SMALL_PLACE;
+    uint64_t address    = side.memory + SMALL_PLACE;
 
     if (!strcmp(probe, "get")) {
-        return ucp_get_nbx(initiator->ep, &result, sizeof(result), address,
-                           initiator->rkey, &param);
+        return ucp_get_nbx(side.ep, &result, sizeof(result), address, side.rkey,
+                           &no_param);
     } else if (!strcmp(probe, "flood")) {
-        return ucp_put_nbx(initiator->ep, &one, sizeof(one), address,
-                           initiator->rkey, &param);
+        return ucp_put_nbx(side.ep, &one, sizeof(one), address, side.rkey,
+                           &no_param);
     } else if (!strcmp(probe, "add")) {
-        param.op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
-                             UCP_OP_ATTR_FIELD_REPLY_BUFFER;
-        param.datatype     = ucp_dt_make_contig(sizeof(one));
-        param.reply_buffer = &result;
-        return ucp_atomic_op_nbx(initiator->ep, UCP_ATOMIC_OP_ADD, &one, 1,
-                                 address, initiator->rkey, &param);
+        return add_one(side.ep, address, side.rkey, &result);
     }
-    wait_for(&initiator->side,
-             ucp_tag_send_nbx(initiator->ep, &one, sizeof(one), TAG_PROBE,
-                              &param));
-    return ucp_tag_recv_nbx(initiator->side.worker, &result, sizeof(result),
-                            TAG_ECHO, TAG_MASK, &param);
+    wait_for(ucp_tag_send_nbx(side.ep, &one, sizeof(one), TAG_PROBE,
+                              &no_param));
+    return ucp_tag_recv_nbx(side.worker, &result, sizeof(result), TAG_ECHO,
+                            TAG_MASK, &no_param);
 }
 
-static void measure_latency(run_t *run)
+static void measure_latency(void)
 {
     double *values = malloc(MAX_VALUES * sizeof(*values));
     double start   = now_us(), begin = 0, now, from;
@@ -217,19 +196,19 @@ static void measure_latency(run_t *run)
     ucs_status_ptr_t small;
 
     CHECK(values != NULL, "malloc: %m");
-    start_large(run, strcmp(bulk, "none") ? NUM_LARGE : 0, LARGE_BYTES);
+    start_large(strcmp(bulk, "none") ? NUM_LARGE : 0, LARGE_BYTES);
     do {
         from  = now_us();
-        small = post_small(run);
+        small = post_small();
         while (!is_done(&small)) {
-            ucp_worker_progress(run->initiator.side.worker);
-            repost(run);
+            ucp_worker_progress(side.worker);
+            repost();
         }
         now = now_us();
         if (begin == 0) {
             if (now - start > WARM_US) {
                 begin = now;
-                start_count(run);
+                start_count();
             }
         } else if (count < MAX_VALUES) {
             values[count++] = now - from;
@@ -238,12 +217,12 @@ static void measure_latency(run_t *run)
     sort_values(values, count);
     printf("p50_us %.2f p99_us %.2f values %zu mb_per_s %.1f\n",
            values[count / 2], values[count * 99 / 100], count,
-           run->num_done * LARGE_BYTES / (now - begin));
+           num_done * LARGE_BYTES / (now - begin));
     free(values);
 }
 
 /* @return MB/s of the large ones; *rate_p: small ones in a second */
-static double flood(run_t *run, bool has_small, double *rate_p)
+static double flood(bool has_small, double *rate_p)
 {
     ucs_status_ptr_t small[FLOOD_SMALL] = {NULL};
     double start                        = now_us();
@@ -251,55 +230,52 @@ static double flood(run_t *run, bool has_small, double *rate_p)
     double now;
     unsigned i;
 
-    start_count(run);
+    start_count();
     do {
         now = now_us();
         i   = count % FLOOD_SMALL;
         if (has_small && (now - start > count * FLOOD_US) &&
             is_done(&small[i])) {
-            small[i] = post_small(run);
+            small[i] = post_small();
             ++count;
         }
-        ucp_worker_progress(run->initiator.side.worker);
-        repost(run);
+        ucp_worker_progress(side.worker);
+        repost();
     } while (now - start < MEASURED_US);
     for (i = 0; i < FLOOD_SMALL; ++i) {
-        wait_for(&run->initiator.side, small[i]);
+        wait_for(small[i]);
     }
     *rate_p = count / (now - start) * 1e6;
-    return (run->num_done * FLOOD_BYTES) / (now - start);
+    return (num_done * FLOOD_BYTES) / (now - start);
 }
 
-static void measure_flood(run_t *run)
+static void measure_flood(void)
 {
     double alone, beside, rate;
 
-    start_large(run, FLOOD_LARGE, FLOOD_BYTES);
-    flood(run, false, &rate);
-    alone  = flood(run, false, &rate);
-    beside = flood(run, true, &rate);
+    start_large(FLOOD_LARGE, FLOOD_BYTES);
+    flood(false, &rate);
+    alone  = flood(false, &rate);
+    beside = flood(true, &rate);
     printf("alone_mb %.1f beside_mb %.1f small_per_s %.0f gap_ms %.2f\n", alone,
-           beside, rate, run->longest_gap * 1e-3);
+           beside, rate, longest_gap * 1e-3);
 }
 
-static void initiator_main(int sock, pid_t target)
+static void initiator_main(void)
 {
-    run_t run = {};
     uint64_t last;
 
-    initiator_init(&run.initiator, sock, target, features());
-    initiator_connect(&run.initiator);
-    run.data = map_memory(DATA_BYTES);
-    memset(run.data, 2, DATA_BYTES);
+    initiator_open(features());
+    data = map_memory(DATA_BYTES);
+    memset(data, 2, DATA_BYTES);
     if (!strcmp(probe, "flood")) {
-        measure_flood(&run);
+        measure_flood();
     } else {
-        measure_latency(&run);
+        measure_latency();
     }
-    start_large(&run, 0, 0);
-    command(&run.initiator, CMD_END, &last, sizeof(last));
-    initiator_disconnect(&run.initiator);
-    initiator_cleanup(&run.initiator);
+    start_large(0, 0);
+    command(CMD_END, &last, sizeof(last));
+    initiator_close();
 }
 
 int main(int argc, char **argv)

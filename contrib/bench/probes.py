@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from session import TOP, BenchError, Skip, field_of
+from session import TOP, BenchError, field_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -54,19 +54,18 @@ def uct(words, count=0, warm=50):
     return command
 
 
-def ucx(name, field, words):
-    """A field of a program on UCX."""
-    def command(session, contestant, size):
-        out = session.ucx(contestant, name, words.format(size=size).split())
-        return field_of(out, field)
-    return command
+def pick(out, fields):
+    """The value of a field, or {name: value} of {name: field}."""
+    if isinstance(fields, str):
+        return field_of(out, fields)
+    return {name: field_of(out, field) for name, field in fields.items()}
 
 
-def ucx_fields(name, words, **fields):
-    """Several fields of one run of it: name = field."""
+def ucx(name, words, fields):
+    """A program on UCX."""
     def command(session, contestant, size):
-        out = session.ucx(contestant, name, words.format(size=size).split())
-        return {key: field_of(out, field) for key, field in fields.items()}
+        return pick(session.ucx(contestant, name,
+                                words.format(size=size).split()), fields)
     return command
 
 
@@ -81,19 +80,11 @@ def reg(kind):
     return command
 
 
-def mpi(ranks, words):
-    """The first value of mpi_bench, which prints lines "SIZE VALUE"."""
+def mpi(ranks, words, fields=None):
+    """mpi_bench; without fields it prints a line "SIZE VALUE"."""
     def command(session, contestant, size):
         out = session.mpi(contestant, ranks, words.format(size=size).split())
-        return float(out.split()[1])
-    return command
-
-
-def mpi_fields(ranks, words, *fields):
-    """Fields of it."""
-    def command(session, contestant, size):
-        out = session.mpi(contestant, ranks, words.format(size=size).split())
-        return {field: field_of(out, field) for field in fields}
+        return pick(out, fields) if fields else float(out.split()[1])
     return command
 
 
@@ -147,33 +138,11 @@ def linked(probe, bulk):
     return command
 
 
-def absent(kind, target):
-    """A get from absent pages, and the CPU's own fault."""
-    return ucx_fields("absent_bench", f"{kind} {target}", get="us",
-                      own="own_us")
-
-
-def cold(target, is_swap=False):
-    """Gets of pages that are not in memory, of a file or in swap, and O_DIRECT
-    reads of a file."""
-    def run_in_group(session, contestant):
-        if not has_swap():
-            raise Skip("no swap, and no right to make a swap file")
-        if session.swap_group is None:
-            raise Skip("no control group from which the kernel takes memory")
-        path, reclaim = session.swap_group
-        return session.run(
-            ["sh", "-c", 'echo $$ >"$1" && shift && exec "$@"', "sh",
-             os.path.join(path, "cgroup.procs"),
-             session.program("absent_bench"), "cold", target,
-             os.path.join(path, reclaim)],
-            session.environment(contestant), f"absent_bench cold {target}",
-            120)
-
+def cold(target):
+    """Gets of pages of a file that are not in memory, and O_DIRECT reads."""
     def command(session, contestant, _size):
-        out = (run_in_group(session, contestant) if is_swap else
-               session.ucx(contestant, "absent_bench", ["cold", target],
-                           seconds=120))
+        out = session.ucx(contestant, "absent_bench", ["cold", target],
+                          seconds=120)
         if field_of(out, "present") > 0:
             raise BenchError("pages were in memory before they were got")
         return {name: field_of(out, f"{name}_us")
@@ -209,23 +178,6 @@ def swap_file(session):
         session.cleanups.append(remove)
     elif os.path.exists(path):
         os.remove(path)
-
-
-def swap_group(session):
-    """A swap file, and a control group from which the kernel takes memory."""
-    swap_file(session)
-    for base, reclaim in (("/sys/fs/cgroup/memory", "memory.force_empty"),
-                          ("/sys/fs/cgroup", "memory.reclaim")):
-        path = os.path.join(base, f"nprdma-bench.{os.getpid()}")
-        if session.swap_group is not None:
-            return
-        try:
-            os.mkdir(path)
-        except OSError:
-            continue
-        session.cleanups.append(lambda path=path: os.rmdir(path))
-        if os.path.exists(os.path.join(path, reclaim)):
-            session.swap_group = path, reclaim
 
 
 def unlimited_memlock(_session):

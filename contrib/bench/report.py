@@ -9,12 +9,6 @@ import subprocess
 from measure import median
 from session import TOP
 
-# Of each result in the JSON file, in this order; "figure" is what the limit is
-# compared with, "ratio" the same if it is one
-FIELDS = ("line", "what", "size", "scale", "contestants", "values", "unit",
-          "kind", "figure", "ratio", "range", "limit", "verdict", "reason",
-          "show", "date", "commit", "machine", "command")
-
 
 def machine():
     """CPUs and kernel."""
@@ -97,8 +91,7 @@ class Report:
             print(f"{result['line']}: {result['head']}", flush=True)
             return
         result = {**self.facts, **result}
-        self.results.append({name: result[name] for name in FIELDS
-                             if name in result})
+        self.results.append(result)
         print(sentence(result), flush=True)
         if self.limits and result["verdict"] == "MISSED":
             self.missed += 1

@@ -104,7 +104,6 @@ class Session:
         self.other = str(1 if self.cpus > 1 else 0)
         self.half_of_memory = available_memory() // 2
         self.cleanups = []
-        self.swap_group = None  # its directory, and its file for reclaim
         self.settings = {}  # UCX_TLS -> environment of this installation
         self.compiled = {}
 

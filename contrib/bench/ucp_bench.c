@@ -36,6 +36,8 @@
 
 /* Microseconds from one put to the next while the target computes */
 #define COMPUTING_INTERVAL_US 2000.0
+#define COMPUTING_PUTS        400
+#define POLLING_PUTS          20000
 
 /* 64-bit words that a put can have */
 #define MAX_WORDS 512
@@ -101,7 +103,7 @@ static ucs_status_t on_message(void *arg, const void *header,
     return UCS_OK;
 }
 
-static void listen_for_messages(side_t *side)
+static void listen_for_messages(void)
 {
     ucp_am_handler_param_t param = {
         .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID |
@@ -112,7 +114,7 @@ static void listen_for_messages(side_t *side)
         .cb         = on_message
     };
 
-    UCP_CHECK(ucp_worker_set_am_recv_handler(side->worker, &param));
+    UCP_CHECK(ucp_worker_set_am_recv_handler(side.worker, &param));
 }
 
 static void on_sent(void *request, ucs_status_t status, void *arg)
@@ -121,7 +123,7 @@ static void on_sent(void *request, ucs_status_t status, void *arg)
     ucp_request_free(request);
 }
 
-static void send_message(ucp_ep_h ep)
+static void send_message(void)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK,
@@ -129,33 +131,34 @@ static void send_message(ucp_ep_h ep)
     };
     ucs_status_ptr_t request;
 
-    request = ucp_am_send_nbx(ep, MESSAGE_ID, NULL, 0, payload, amount, &param);
+    request = ucp_am_send_nbx(side.ep, MESSAGE_ID, NULL, 0, payload, amount,
+                              &param);
     CHECK(!UCS_PTR_IS_ERR(request), "%s",
           ucs_status_string(UCS_PTR_STATUS(request)));
 }
 
 /* The target's part; a system call now and then must not be seen in a median */
-static void answer_some(target_t *target)
+static void answer_some(void)
 {
     static unsigned long answered;
     int i;
 
     for (i = 0; i < 4096; ++i) {
-        ucp_worker_progress(target->side.worker);
+        ucp_worker_progress(side.worker);
         if (answered != messages_received) {
             ++answered;
-            send_message(target->back);
+            send_message();
         }
     }
 }
 
-static void message_and_answer(initiator_t *initiator)
+static void message_and_answer(void)
 {
     unsigned long before = messages_received;
 
-    send_message(initiator->ep);
+    send_message();
     while (messages_received == before) {
-        ucp_worker_progress(initiator->side.worker);
+        ucp_worker_progress(side.worker);
     }
 }
 
@@ -172,31 +175,30 @@ static void compute_one_second(void)
 
 /* Serves until told to end. Its last answer is what was put last, or the sum of
  * the words of a stream. */
-static void target_main(int sock)
+static void target_main(void)
 {
     size_t length    = is_stream() ? TOTAL_BYTES : sizeof(payload);
     uint64_t *memory = map_memory(length);
     uint64_t last    = 0;
-    target_t target;
     size_t i;
     char cmd;
 
     memset(memory, 0, length);
-    target_init(&target, sock, features(), memory, length);
+    target_open(features(), memory, length);
     if (is("put-pair")) {
-        listen_for_messages(&target.side);
+        listen_for_messages();
     }
     for (cmd = 0; cmd != CMD_END;) {
         if (is("put-pair")) {
-            answer_some(&target);
+            answer_some();
         } else {
-            progress_some(&target.side);
+            progress_some();
         }
-        if (recv(sock, &cmd, 1, MSG_DONTWAIT) != 1) {
+        if (recv(side.sock, &cmd, 1, MSG_DONTWAIT) != 1) {
             continue;
         }
         if (cmd == CMD_COMPUTE) {
-            send_all(sock, &cmd, 1);
+            send_all(&cmd, 1);
             compute_one_second();
         }
     }
@@ -204,35 +206,32 @@ static void target_main(int sock)
     for (i = 0; is_stream() && (i < MAX_PLACES); ++i) {
         last += memory[DATA_BYTES / sizeof(*memory) + i];
     }
-    target_cleanup(&target, is_stream() ? last : memory[0]);
+    target_close(is_stream() ? last : memory[0]);
 }
 
-static void put_flush(initiator_t *initiator, uint64_t value, int words)
+static void put_flush(uint64_t value, int words)
 {
-    ucp_request_param_t param = {0};
-
     payload[0] = payload[words - 1] = value;
-    wait_for(&initiator->side,
-             ucp_put_nbx(initiator->ep, payload, words * sizeof(*payload),
-                         initiator->memory, initiator->rkey, &param));
-    wait_for(&initiator->side, ucp_ep_flush_nbx(initiator->ep, &param));
+    wait_for(ucp_put_nbx(side.ep, payload, words * sizeof(*payload),
+                         side.memory, side.rkey, &no_param));
+    wait_for(ucp_ep_flush_nbx(side.ep, &no_param));
 }
 
-static void put_main(initiator_t *initiator, int words)
+static void put_main(int words)
 {
-    int computing = is("put-computing");
-    int count     = computing ? 400 : 20000;
-    double *times = calloc(count, sizeof(*times));
+    static double times[POLLING_PUTS];
+    bool computing = is("put-computing");
+    int count      = computing ? COMPUTING_PUTS : POLLING_PUTS;
     uint64_t value, seen;
     double began, start;
     char answer;
     int i;
 
     for (value = 1; value <= 200; ++value) {
-        put_flush(initiator, value, words);
+        put_flush(value, words);
     }
     if (computing) {
-        command(initiator, CMD_COMPUTE, &answer, 1);
+        command(CMD_COMPUTE, &answer, 1);
     }
 
     /* Only while the target certainly computes */
@@ -242,57 +241,56 @@ static void put_main(initiator_t *initiator, int words)
         while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
         }
         start = now_us();
-        put_flush(initiator, value, words);
+        put_flush(value, words);
         times[i] = now_us() - start;
     }
 
-    command(initiator, CMD_END, &seen, sizeof(seen));
+    command(CMD_END, &seen, sizeof(seen));
     CHECK(seen == value - 1, "the target's memory has another value");
     sort_values(times, i);
     printf("median_us %.3f p99_us %.3f puts %d\n", times[i / 2],
            times[(i * 99) / 100], i);
-    free(times);
 }
 
 /* Microseconds of a put and flush; *value is what was put last */
-static double put_batch(initiator_t *initiator, int words, uint64_t *value)
+static double put_batch(int words, uint64_t *value)
 {
     double start = now_us();
     int i;
 
     for (i = 0; i < BATCH; ++i) {
-        put_flush(initiator, ++*value, words);
+        put_flush(++*value, words);
     }
     return (now_us() - start) / BATCH;
 }
 
-static double message_batch(initiator_t *initiator)
+static double message_batch(void)
 {
     double start = now_us();
     int i;
 
     for (i = 0; i < BATCH; ++i) {
-        message_and_answer(initiator);
+        message_and_answer();
     }
     return (now_us() - start) / BATCH;
 }
 
-static void pair_main(initiator_t *initiator, int words)
+static void pair_main(int words)
 {
     static double puts[PAIRS], messages[PAIRS], ratios[PAIRS];
     uint64_t value = 0, seen;
     int i;
 
-    listen_for_messages(&initiator->side);
+    listen_for_messages();
     for (i = -WARM_PAIRS; i < PAIRS; ++i) {
-        puts[i < 0 ? 0 : i]     = put_batch(initiator, words, &value);
-        messages[i < 0 ? 0 : i] = message_batch(initiator);
+        puts[i < 0 ? 0 : i]     = put_batch(words, &value);
+        messages[i < 0 ? 0 : i] = message_batch();
     }
     for (i = 0; i < PAIRS; ++i) {
         ratios[i] = puts[i] / messages[i];
     }
 
-    command(initiator, CMD_END, &seen, sizeof(seen));
+    command(CMD_END, &seen, sizeof(seen));
     CHECK(seen == value, "the target's memory has another value");
     printf("put_us %.3f am_us %.3f ratio %.3f\n", median(puts, PAIRS),
            median(messages, PAIRS), median(ratios, PAIRS));
@@ -302,52 +300,43 @@ static void pair_main(initiator_t *initiator, int words)
 /* ---- streams ---- */
 
 /* On the word that belongs to a place */
-static ucs_status_ptr_t small_operation(initiator_t *initiator, size_t place)
+static ucs_status_ptr_t small_operation(size_t place)
 {
-    static uint64_t one       = 1;
-    ucp_request_param_t param = {
-        .op_attr_mask = is("atomics") ? UCP_OP_ATTR_FIELD_DATATYPE : 0,
-        .datatype     = ucp_dt_make_contig(sizeof(one))
-    };
-    uint64_t address = initiator->memory + DATA_BYTES + (place * sizeof(one));
+    static uint64_t one = 1;
+    uint64_t address    = side.memory + DATA_BYTES + (place * sizeof(one));
 
-    if (is("atomics")) {
-        return ucp_atomic_op_nbx(initiator->ep, UCP_ATOMIC_OP_ADD, &one, 1,
-                                 address, initiator->rkey, &param);
-    }
-    return ucp_put_nbx(initiator->ep, &one, sizeof(one), address,
-                       initiator->rkey, &param);
+    return is("atomics") ? add_one(side.ep, address, side.rkey, NULL) :
+                           ucp_put_nbx(side.ep, &one, sizeof(one), address,
+                                       side.rkey, &no_param);
 }
 
 /* Microseconds that a number of puts take */
-static double stream(initiator_t *initiator, const char *data, size_t count)
+static double stream(const char *data, size_t count)
 {
     ucs_status_ptr_t open[WINDOW] = {NULL}, small[WINDOW] = {NULL};
-    ucp_request_param_t param     = {0};
     double start                  = now_us();
     size_t i, place;
 
     for (i = 0; i < count; ++i) {
         place = is("same") ? 0 : i % (DATA_BYTES / amount);
-        wait_for(&initiator->side, open[i % WINDOW]);
-        wait_for(&initiator->side, small[i % WINDOW]);
-        open[i % WINDOW] = ucp_put_nbx(initiator->ep, data + (place * amount),
-                                       amount,
-                                       initiator->memory + (place * amount),
-                                       initiator->rkey, &param);
+        wait_for(open[i % WINDOW]);
+        wait_for(small[i % WINDOW]);
+        open[i % WINDOW] = ucp_put_nbx(side.ep, data + (place * amount), amount,
+                                       side.memory + (place * amount),
+                                       side.rkey, &no_param);
         if (is("small") || is("atomics")) {
-            small[i % WINDOW] = small_operation(initiator, place);
+            small[i % WINDOW] = small_operation(place);
         }
     }
     for (i = 0; i < WINDOW; ++i) {
-        wait_for(&initiator->side, open[i]);
-        wait_for(&initiator->side, small[i]);
+        wait_for(open[i]);
+        wait_for(small[i]);
     }
-    wait_for(&initiator->side, ucp_ep_flush_nbx(initiator->ep, &param));
+    wait_for(ucp_ep_flush_nbx(side.ep, &no_param));
     return now_us() - start;
 }
 
-static void stream_main(initiator_t *initiator)
+static void stream_main(void)
 {
     size_t warm  = WARM_BYTES / amount;
     size_t count = BYTES / amount;
@@ -356,32 +345,27 @@ static void stream_main(initiator_t *initiator)
     double us;
 
     memset(data, 0x55, DATA_BYTES);
-    stream(initiator, data, warm);
-    us = stream(initiator, data, count);
-    command(initiator, CMD_END, &seen, sizeof(seen));
+    stream(data, warm);
+    us = stream(data, count);
+    command(CMD_END, &seen, sizeof(seen));
     CHECK(!is("atomics") || (seen == warm + count),
           "%zu atomics, of which the target has seen %zu", warm + count,
           (size_t)seen);
     printf("mb_per_s %.1f puts %zu\n", (count * amount) / us, count);
 }
 
-static void initiator_main(int sock, pid_t target)
+static void initiator_main(void)
 {
-    initiator_t initiator;
-
-    initiator_init(&initiator, sock, target, features());
-    initiator_connect(&initiator);
+    initiator_open(features());
     if (is_stream()) {
-        stream_main(&initiator);
+        stream_main();
     } else if (is("put-pair")) {
-        pair_main(&initiator, amount / sizeof(uint64_t));
+        pair_main(amount / sizeof(uint64_t));
     } else {
-        put_main(&initiator, amount / sizeof(uint64_t));
+        put_main(amount / sizeof(uint64_t));
     }
-    initiator_disconnect(&initiator);
-    initiator_cleanup(&initiator);
+    initiator_close();
 }
-
 
 int main(int argc, char **argv)
 {
