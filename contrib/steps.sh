@@ -75,12 +75,6 @@ required() {
     fi
 }
 
-# The numbers of the last line "N passed, N failed, N skipped" of a log
-count_of() {
-    sed -n 's/^\([0-9]*\) passed, \([0-9]*\) failed, \([0-9]*\) skipped.*/\1 \2 \3/p' \
-        "$1" | tail -n 1
-}
-
 announce() { printf '%s: [%s] %s ... ' "$me" "$(elapsed)" "$*"; }
 
 missing_packages() {
