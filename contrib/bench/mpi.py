@@ -16,21 +16,22 @@ KINDS = {"latency": ("Latency, microseconds (smaller is better)", "us"),
 RANKS = (2, 4)
 PLOT = r"""
 set terminal pngcairo size 1200,520 font "sans,11"
+set output "{plot}"
+set datafile commentschars "LBAb"
 set multiplot layout 1,2 title "Open MPI over nprdma (emulated RNIC) and tcp"
 set style data linespoints
 set logscale x 2
 set logscale y 10
 set grid
 set xlabel "message size, bytes"
-set format x "2^{%L}"
+set format x "2^{{%L}}"
+names = "'nprdma 2 ranks' 'tcp 2 ranks' 'nprdma 4 ranks' 'tcp 4 ranks'"
 set key left top
 set ylabel "latency, microseconds"
-plot for [r in "2 4"] for [t in "nprdma tcp"] \
-    sprintf("$latency_%s_%s", r, t) title t." ".r." ranks"
+plot for [c=2:5] "{table}" index 0 using 1:c title word(names, c - 1)
 set ylabel "bandwidth, MB/s"
 set key right bottom
-plot for [r in "2 4"] for [t in "nprdma tcp"] \
-    sprintf("$bandwidth_%s_%s", r, t) title t." ".r." ranks"
+plot for [c=2:5] "{table}" index 1 using 1:c title word(names, c - 1)
 unset multiplot
 """
 LAST_SIZE = 2097152
@@ -84,7 +85,8 @@ MPI = [Row(f"mpi.{kind}", f"MPI {kind}, {ranks} ranks", sweep(kind, ranks),
 
 
 def text_table(results):
-    """The figures by size, nprdma and tcp with 2 and with 4 ranks."""
+    """The figures by size, nprdma and tcp with 2 and with 4 ranks. gnuplot reads
+    it as well: two empty lines end what one plot shows."""
     medians = {(r["what"], r["size"], name): median(values)
                for r in results for name, values in r["values"].items()}
     lines = []
@@ -97,24 +99,15 @@ def text_table(results):
                      for ranks in RANKS for name in ("nprdma", "tcp")]
             lines.append("{:10d}   {:15.2f} {:9.2f}   {:15.2f} {:9.2f}".format(
                 size, *cells))
-        lines.append("")
+        lines += ["", ""]
     return "\n".join(lines)
 
 
-def draw(results, path):
+def draw(table, plot):
     """The plot, by gnuplot. Returns whether it is there."""
-    blocks = {}
-    for result in results:
-        kind = result["line"][len("mpi."):]
-        ranks = result["what"].split()[-2]
-        for name, values in result["values"].items():
-            blocks.setdefault(f"{kind}_{ranks}_{name}", []).append(
-                f"{result['size']} {median(values)}\n")
-    data = "".join(f"${name} << END\n{''.join(lines)}END\n"
-                   for name, lines in blocks.items())
     try:
         return subprocess.run(
-            ["gnuplot"], input=f'{data}set output "{path}"\n{PLOT}',
+            ["gnuplot"], input=PLOT.format(table=table, plot=plot),
             check=False, text=True).returncode == 0
     except FileNotFoundError:
         return False
@@ -126,9 +119,10 @@ def finish(results, output):
     if {f"mpi.{kind}" for kind in KINDS} != {r["line"] for r in results}:
         return
     os.makedirs(output, exist_ok=True)
-    table, path = text_table(results), os.path.join(output, "nprdma-tcp.png")
-    print(f"plot: {path}" if draw(results, path) else
-          "no plot: gnuplot is not installed (gnuplot-nox)")
-    with open(os.path.join(output, "table.txt"), "w") as file:
+    table, plot = text_table(results), os.path.join(output, "nprdma-tcp.png")
+    path = os.path.join(output, "table.txt")
+    with open(path, "w") as file:
         file.write(table)
+    print(f"plot: {plot}" if draw(path, plot) else
+          "no plot: gnuplot is not installed (gnuplot-nox)")
     print("\n" + table.rstrip())
