@@ -55,10 +55,7 @@ copy_settings() {
 # that what was built in the root stays up to date.
 copy_tree() {
     mkdir -p "$root/nprdma"
-    (cd "$top" && if git ls-files -co --exclude-standard 2>/dev/null; then :
-        else find . -path ./_build -prune -o -path ./_install -prune -o \
-            -type f -print; fi) | while read -r f; do
-        [ ! -e "$top/$f" ] || printf '%s\n' "$f"; done | sort >"$root/files.new"
+    tree_files >"$root/files.new"
     [ ! -f "$root/files" ] ||
         comm -23 "$root/files" "$root/files.new" |
             (cd "$root/nprdma" && xargs -r -d '\n' rm -f --)

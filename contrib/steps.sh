@@ -158,6 +158,15 @@ build() {
         make -C "$tree" -j "$(nproc)"
 }
 
+# The files of the source tree, without what was built there
+tree_files() {
+    (cd "$top" && { git ls-files -co --exclude-standard 2>/dev/null || find . \
+        \( -path ./_build -o -path ./_install -o -path ./.git \) -prune -o \
+        -type f -print; } | while read -r f; do
+            [ ! -e "$f" ] || printf '%s\n' "$f"
+        done | sort)
+}
+
 # Open MPI runs as root only with both variables
 allow_root() {
     if [ "$(id -u)" = 0 ]; then
