@@ -26,6 +26,7 @@ SECONDS = 1800
 RXE_MODULES = ("rdma_ucm", "rdma_cm", "iw_cm", "ib_cm", "rdma_rxe", "ib_uverbs",
                "ib_core")
 
+
 def must(*argv):
     """Runs a command that has to succeed."""
     if subprocess.run(argv, check=False).returncode != 0:
@@ -111,14 +112,16 @@ PAGES += [ratio(f"take {contestant}", "take none",
 
 def registration(session, contestant, size):
     """By nprdma, alone or with the views of a device behind VT-d; or by
-    ibv_reg_mr() on rxe0, which has no IOMMU."""
+    ibv_reg_mr() on rxe0, which has no IOMMU. UCX's registration cache is off."""
     if contestant == "nprdma":
         return reg("first")(session, contestant, size)
     if contestant == "views":
         load_edu(session)
         return field_of(bench(session, "import", size), "us")
     load_rxe(session)
-    return field_of(bench(session, "verbs", "rxe0", size), "us")
+    return field_of(session.run(
+        [session.program("reg_bench"), "ib", "rxe0", "first", str(size)],
+        {**os.environ, "UCX_IB_REG_METHODS": "direct"}, "reg_bench"), "us")
 
 
 def cycle(session, contestant, batch):
@@ -157,7 +160,7 @@ def start(build, prefix, kernel, words, report):
     os.makedirs(path, exist_ok=True)
     for name in ("reg_bench", "kernel_bench"):
         compile_program(name, os.path.join(path, name))
-    build_modules(build, kernel)
+    must(TOP + "/test/guest/modules", kernel, f"{build}/guest/kmod-{kernel}")
     run = subprocess.Popen(
         [TOP + "/test/guest/run", "--iommu", "legacy", "--kernel", kernel,
          "--time", str(SECONDS), "--build", build, "--prefix", prefix,
@@ -173,14 +176,3 @@ def start(build, prefix, kernel, words, report):
         sys.exit(SKIPPED)  # the reason was printed
     if run.returncode != 0:
         raise BenchError(f"the guest ended with status {run.returncode}")
-
-
-def build_modules(build, kernel):
-    """Where the guest looks for them."""
-    modules = subprocess.run(
-        [TOP + "/test/guest/modules", kernel, f"{build}/guest/kmod-{kernel}"],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        check=False)
-    if modules.returncode != 0:
-        tail = "\n".join(modules.stdout.splitlines()[-20:])
-        raise BenchError(f"{tail}\nno modules for kernel {kernel}")

@@ -10,19 +10,15 @@
  *                  region, or in a region that a device has imported
  *   kernel_bench import BYTES
  *                  a region of untouched memory, imported by a device
- *   kernel_bench verbs DEVICE BYTES
- *                  ibv_reg_mr() and ibv_dereg_mr() of untouched memory, as
- *                  reg_bench does it through UCT
  *   kernel_bench cycle BATCH COUNT
  *                  BATCH pages are mapped, touched and unmapped, COUNT times
  *
- * Prints the medians, in microseconds: of each step; of three; of a cycle.
+ * Prints microseconds: the median of each step; all; the median of a cycle.
  */
 
 #include "bench.h"
 
 #include "../../test/edu/module/nprdma_edu.h"
-#include <infiniband/verbs.h>
 #include <nprdma_uapi.h>
 
 #include <fcntl.h>
@@ -32,8 +28,7 @@
 
 #define PAGE          ((size_t)NPRDMA_PAGE_SIZE)
 #define PAGES_BATCHES 16 /* places, used in rotation */
-#define VERBS_TURNS   3
-#define CYCLE_BLOCK   64                /* cycles that are timed together */
+#define CYCLE_BLOCK   64 /* cycles that are timed together */
 
 #define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s: %m", #_nr)
 
@@ -168,46 +163,6 @@ static void pages(const char *kind, size_t batch, size_t count)
            median(put_in, count), median(taken, count));
 }
 
-static struct ibv_pd *open_device(const char *name)
-{
-    struct ibv_device **list = ibv_get_device_list(NULL);
-    struct ibv_context *context;
-    struct ibv_pd *pd;
-
-    CHECK(list != NULL, "no RDMA devices");
-    while ((*list != NULL) && strcmp(ibv_get_device_name(*list), name)) {
-        ++list;
-    }
-    CHECK(*list != NULL, "no RDMA device %s", name);
-    context = ibv_open_device(*list);
-    CHECK(context != NULL, "cannot open %s: %m", name);
-    pd = ibv_alloc_pd(context);
-    CHECK(pd != NULL, "no protection domain on %s: %m", name);
-    return pd;
-}
-
-static void verbs(const char *device, size_t length)
-{
-    struct ibv_pd *pd = open_device(device);
-    double times[VERBS_TURNS], start;
-    struct ibv_mr *mr;
-    char *memory;
-    int i;
-
-    for (i = 0; i < VERBS_TURNS; ++i) {
-        memory = map_memory(length);
-        start  = now_us();
-        mr     = ibv_reg_mr(pd, memory, length,
-                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ |
-                            IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC);
-        CHECK(mr != NULL, "ibv_reg_mr of %zu bytes: %m", length);
-        CHECK(ibv_dereg_mr(mr) == 0, "ibv_dereg_mr: %m");
-        times[i] = now_us() - start;
-        munmap(memory, length);
-    }
-    printf("us %.3f\n", median(times, VERBS_TURNS));
-}
-
 static void cycle(size_t batch, size_t count)
 {
     size_t blocks = count / CYCLE_BLOCK;
@@ -236,14 +191,11 @@ int main(int argc, char **argv)
         pages(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
     } else if ((argc == 3) && (strcmp(argv[1], "import") == 0)) {
         import(strtoull(argv[2], NULL, 0));
-    } else if ((argc == 4) && (strcmp(argv[1], "verbs") == 0)) {
-        verbs(argv[2], strtoull(argv[3], NULL, 0));
     } else if ((argc == 4) && (strcmp(argv[1], "cycle") == 0)) {
         cycle(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
     } else {
         fprintf(stderr, "usage: kernel_bench pages none|region|view "
                         "BATCH COUNT\n       kernel_bench import BYTES\n"
-                        "       kernel_bench verbs DEVICE BYTES\n"
                         "       kernel_bench cycle BATCH COUNT\n");
         return 2;
     }

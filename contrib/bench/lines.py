@@ -198,8 +198,6 @@ REVOKE = [
     revoke_row("revoke.latency", "tag latency",
                perftest(LATENCY, "-t tag_lat -s {size} -n 2000 -w 50"), "us",
                (65536, MIB), "<=", 1.02),
-    revoke_row("revoke.message", "mem_reg, mkey_pack and mem_dereg",
-               probes.reg("message"), "us", (65536, MIB)),
 ]
 
 

@@ -34,7 +34,6 @@ Judge = collections.namedtuple(
     defaults=(None, None, None, (), None, None, None))
 
 
-
 def median(values):
     """The middle value, or the mean of the two in the middle."""
     ordered = sorted(values)
@@ -122,11 +121,6 @@ def show_size(size, scale="bytes"):
     return f"{size} B"
 
 
-def with_size(what, size, scale):
-    """What is measured, with its size."""
-    return what if size is None else f"{what}, {show_size(size, scale)}"
-
-
 def bare(name):
     """The name of a value without what only makes it unique."""
     return name.partition("@")[0]
@@ -168,7 +162,8 @@ def measure_size(session, row, turns, size, report):
     """One size of a row."""
     result = {"line": row.line, "size": size, "scale": row.scale,
               "what": row.what, "unit": row.unit,
-              "head": with_size(row.what, size, row.scale)}
+              "head": ", ".join(filter(None, [
+                  row.what, show_size(size, row.scale)]))}
     report({**result, "kind": "begin"})
     try:
         values = take_turns(

@@ -7,13 +7,11 @@
  *                  before, and is in use: the cost of another registration
  *   reg_bench COMPONENT DEVICE first BYTES    untouched memory, in a place
  *                  where nothing has been registered, as soon as it is mapped
- *   reg_bench COMPONENT DEVICE message BYTES  what UCP does for each message of
- *                  a buffer that is in use, with the key for the peer
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
- * and of uct_md_mkey_pack() between them unless it is `covered`: nprdma makes a
- * region with the first key. The median of many for `covered` and `message`,
- * one alone for `first`, as a second one would find what the first has left.
+ * and of uct_md_mkey_pack() between them for `first`: nprdma makes a region with
+ * the first key. The median of many for `covered`, one alone for `first`, as a
+ * second one would find what the first has left.
  */
 
 #include "bench.h"
@@ -24,7 +22,6 @@
 
 #define PAGE_SIZE     4096
 #define COVERED_TURNS 20001
-#define MESSAGE_TURNS 2001
 #define MAX_KEY       256
 
 #define UCT_CHECK(_call) \
@@ -72,28 +69,20 @@ static double reg_dereg(uct_md_h md, void *memory, size_t length, int pack)
     return now_us() - start;
 }
 
-/* The median of many; `is_held`: another registration stays meanwhile */
-static double again(uct_md_h md, size_t length, int is_held)
+/* The median of many; another registration stays meanwhile */
+static double covered(uct_md_h md, size_t length)
 {
-    void *memory  = map_memory(length);
-    int turns     = is_held ? COVERED_TURNS : MESSAGE_TURNS;
-    double *times = calloc(turns, sizeof(*times));
+    static double times[COVERED_TURNS];
+    void *memory = map_memory(length);
     uct_mem_h memh;
     int i;
 
-    if (is_held) {
-        UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL,
-                                 &memh));
-    } else {
-        memset(memory, 1, length);
+    UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
+    for (i = 0; i < COVERED_TURNS; ++i) {
+        times[i] = reg_dereg(md, memory, length, 0);
     }
-    for (i = 0; i < turns; ++i) {
-        times[i] = reg_dereg(md, memory, length, !is_held);
-    }
-    if (is_held) {
-        UCT_CHECK(uct_md_mem_dereg(md, memh));
-    }
-    return median(times, turns);
+    UCT_CHECK(uct_md_mem_dereg(md, memh));
+    return median(times, COVERED_TURNS);
 }
 
 static double first(uct_md_h md, size_t length)
@@ -118,16 +107,14 @@ int main(int argc, char **argv)
     double us;
     uct_md_h md;
 
-    if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "message")) {
-        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|message BYTES\n");
+    if (strcmp(kind, "covered") && strcmp(kind, "first")) {
+        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE covered|first "
+                        "BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
-    us = (kind[0] == 'f') ? first(md, length) :
-                            again(md, length, kind[0] == 'c');
+    us = (kind[0] == 'f') ? first(md, length) : covered(md, length);
     printf("us %.4f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;

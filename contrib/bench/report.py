@@ -39,11 +39,6 @@ def show_number(number):
     return f"{number:.4g}"
 
 
-def is_single(result):
-    """One value: its range says nothing."""
-    return max(map(len, result["values"].values()), default=0) < 2
-
-
 def subject(result):
     """The contestants as the kind compares them."""
     first, *others = result["contestants"]
@@ -71,9 +66,9 @@ def sentence(result):
     if limit is not None:
         line += (f" ({limit['relation']} {show_number(limit['value'])}) "
                  f"{result['verdict']}")
-    if not is_single(result):
+    turns = max(map(len, result["values"].values()))
+    if turns > 1:
         low, high = map(show_number, result["range"])
-        turns = max(map(len, result["values"].values()))
         line += f"; half of {turns} turns in {low} to {high}"
     return line.rstrip()
 

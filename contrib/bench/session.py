@@ -5,6 +5,7 @@ The guest of test/guest has only the modules of python3-minimal, so this file
 and what it imports use no others, unless the function never runs there.
 """
 
+import glob
 import os
 import re
 import socket
@@ -53,6 +54,7 @@ PERFTEST = ["sh", "-c", 'exec ucx_perftest "$@" </dev/ptmx', "ucx_perftest"]
 
 COMPILE = ["-std=gnu11", "-D_GNU_SOURCE", "-O2"]
 
+
 class BenchError(Exception):
     """Ends the program with this message."""
 
@@ -75,11 +77,10 @@ def read_settings(prefix, env):
 
 def find_shim(prefix):
     """The library through which verbs programs see the emulated RNIC."""
-    for lib in sorted(os.listdir(prefix)):
-        path = os.path.join(prefix, lib, "nprdma/libnpemu-verbs.so")
-        if lib.startswith("lib") and os.path.exists(path):
-            return path
-    raise BenchError(f"no lib/nprdma/libnpemu-verbs.so in {prefix}")
+    found = glob.glob(os.path.join(prefix, "lib*/nprdma/libnpemu-verbs.so"))
+    if not found:
+        raise BenchError(f"no lib/nprdma/libnpemu-verbs.so in {prefix}")
+    return found[0]
 
 
 def field_of(text, field):
@@ -263,12 +264,6 @@ def available_memory():
                              re.M).group(1)) * 1024
 
 
-def words_of(*argv):
-    """The words that a command prints."""
-    return subprocess.run(argv, check=True, text=True,
-                          stdout=subprocess.PIPE).stdout.split()
-
-
 def compile_program(name, path):
     """Compiles NAME.c of this directory to `path`."""
     source = os.path.join(HERE, name + ".c")
@@ -276,9 +271,10 @@ def compile_program(name, path):
     if name == "mpi_bench":
         argv[0] = "mpicc.openmpi"
     elif name == "kernel_bench":
-        argv += [f"-I{TOP}/include", "-libverbs"]
+        argv += [f"-I{TOP}/include"]
     else:
-        argv += ["-lpthread", *words_of("pkg-config", "--cflags", "--libs",
-                                        "ucx")]
+        argv += ["-lpthread", *subprocess.run(
+            ["pkg-config", "--cflags", "--libs", "ucx"], check=True, text=True,
+            stdout=subprocess.PIPE).stdout.split()]
     if subprocess.run(argv, check=False).returncode != 0:
         raise BenchError(f"cannot compile {name}.c")
