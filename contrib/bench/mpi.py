@@ -85,8 +85,8 @@ MPI = [Row(f"mpi.{kind}", f"MPI {kind}, {ranks} ranks", sweep(kind, ranks),
 
 
 def text_table(results):
-    """The figures by size, nprdma and tcp with 2 and with 4 ranks. gnuplot reads
-    it as well: two empty lines end what one plot shows."""
+    """The figures by size, nprdma and tcp with 2 and with 4 ranks. gnuplot
+    reads it as well: two empty lines end what one plot shows."""
     medians = {(r["what"], r["size"], name): median(values)
                for r in results for name, values in r["values"].items()}
     lines = []
