@@ -112,7 +112,7 @@ PAGES += [ratio(f"take {contestant}", "take none",
 
 def registration(session, contestant, size):
     """By nprdma, alone or with the views of a device behind VT-d; or by
-    ibv_reg_mr() on rxe0, which has no IOMMU. UCX's registration cache is off."""
+    ibv_reg_mr() on rxe0, which has no IOMMU, without UCX's cache."""
     if contestant == "nprdma":
         return reg("first")(session, contestant, size)
     if contestant == "views":

@@ -9,9 +9,9 @@
  *                  where nothing has been registered, as soon as it is mapped
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
- * and of uct_md_mkey_pack() between them for `first`: nprdma makes a region with
- * the first key. The median of many for `covered`, one alone for `first`, as a
- * second one would find what the first has left.
+ * and of uct_md_mkey_pack() between them for `first`: nprdma makes a region
+ * with the first key. The median of many for `covered`, one alone for `first`,
+ * as a second one would find what the first has left.
  */
 
 #include "bench.h"
