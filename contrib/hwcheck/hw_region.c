@@ -22,17 +22,7 @@ static void call(const hw_region_t *r, unsigned long nr, void *arg,
 
 #define CALL(_r, _nr, _arg) call(_r, _nr, _arg, #_nr)
 
-static void skip_if(int unsupported, const char *what)
-{
-    int error = errno;
-
-    if (unsupported) {
-        printf("SKIPPED: %s: %s\n", what, strerror(error));
-        exit(HW_SKIPPED);
-    }
-}
-
-/* --- the module ------------------------------------------------------------*/
+/* --- regions ---------------------------------------------------------------*/
 
 struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device)
 {
@@ -41,7 +31,6 @@ struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device)
     size_t length                       = strcspn(device, "/");
 
     CHECK(length < sizeof(arg.name), "%s: the name is too long", device);
-    memset(r, 0, sizeof(*r));
     r->module = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
     CHECK(r->module >= 0, "%s: %s", NPRDMA_DEVICE_PATH, strerror(errno));
     CALL(r, NPRDMA_IOC_QUERY, &query);
@@ -79,79 +68,59 @@ static void create_region(hw_region_t *r)
 
 /* One of the three parts of a region, which begins at this offset */
 static struct ibv_mr *
-import_part(struct ibv_pd *pd, int fd, uint64_t offset, size_t length,
+import_part(hw_region_t *r, int fd, uint64_t offset, size_t length,
             uint64_t address, int access)
 {
-    struct ibv_mr *mr = ibv_reg_dmabuf_mr(pd, offset, length, address, fd,
-                                          access);
+    struct ibv_mr *mr = ibv_reg_dmabuf_mr(r->pair.b.pd, offset, length, address,
+                                          fd, access);
 
-    skip_if((mr == NULL) && (errno == EOPNOTSUPP), "ibv_reg_dmabuf_mr");
+    if ((mr == NULL) && (errno == EOPNOTSUPP)) {
+        printf("SKIPPED: ibv_reg_dmabuf_mr: %s\n", strerror(errno));
+        exit(HW_SKIPPED);
+    }
     CHECK(mr != NULL, "ibv_reg_dmabuf_mr of %zu bytes: %s", length,
           strerror(errno));
     return mr;
 }
 
-void hw_region_import(hw_region_t *r, struct ibv_pd *pd)
+void hw_import(hw_region_t *r)
 {
-    struct nprdma_ioc_export view = {.size = sizeof(view),
-                                     .region = r->id};
-    uint64_t address                = (uintptr_t)r->memory;
+    struct nprdma_ioc_export view = {.size = sizeof(view), .region = r->id};
+    uint64_t address              = (uintptr_t)r->memory;
 
     CALL(r, NPRDMA_IOC_EXPORT, &view);
-    r->read = import_part(pd, view.fd, 0, r->length, address,
+    r->read = import_part(r, view.fd, 0, r->length, address,
                           IBV_ACCESS_REMOTE_READ);
-    r->write = import_part(pd, view.fd, r->length, r->length, address,
+    r->write = import_part(r, view.fd, r->length, r->length, address,
                            IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    r->state_mr = import_part(pd, view.fd, 2 * r->length,
+    r->state_mr = import_part(r, view.fd, 2 * r->length,
                               r->length / HW_PAGE * sizeof(uint32_t), 0,
                               IBV_ACCESS_REMOTE_READ);
     close(view.fd);
 }
 
-/* --- regions ---------------------------------------------------------------*/
-
-void hw_region_map(hw_region_t *r, hw_kind_t kind, size_t length)
+void hw_open(hw_region_t *r, const char *from, const char *to, size_t length)
 {
-    if (kind != HW_VIEWS) {
-        memset(r, 0, sizeof(*r));
-        r->module = -1;
-    }
-    r->kind   = kind;
+    pair_open(&r->pair, from, to);
+    pair_connect(&r->pair);
+    (void)hw_attach(r, to);
     r->length = length;
     r->memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     CHECK(r->memory != MAP_FAILED, "no memory");
+    create_region(r);
+    hw_import(r);
 }
 
-void hw_region_register(hw_region_t *r, struct ibv_pd *pd)
-{
-    int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                 IBV_ACCESS_REMOTE_READ;
-
-    if (r->kind == HW_VIEWS) {
-        create_region(r);
-        hw_region_import(r, pd);
-        return;
-    }
-    access |= (r->kind == HW_ON_DEMAND) ? IBV_ACCESS_ON_DEMAND : 0;
-    r->read = ibv_reg_mr(pd, r->memory, r->length, access);
-    skip_if((r->read == NULL) && (r->kind == HW_ON_DEMAND),
-            "registration on demand");
-    CHECK(r->read != NULL, "ibv_reg_mr of %zu bytes: %s", r->length,
-          strerror(errno));
-    r->write = r->read;
-}
-
-void hw_region_close(hw_region_t *r)
+void hw_close(hw_region_t *r)
 {
     CHECK(ibv_dereg_mr(r->read) == 0, "deregistration");
-    if (r->kind == HW_VIEWS) {
-        CHECK(ibv_dereg_mr(r->write) == 0, "deregistration");
-        CHECK(ibv_dereg_mr(r->state_mr) == 0, "deregistration");
-        munmap(r->mapped, r->mapped_size);
-        close(r->module);
-    }
+    CHECK(ibv_dereg_mr(r->write) == 0, "deregistration");
+    CHECK(ibv_dereg_mr(r->state_mr) == 0, "deregistration");
+    munmap(r->mapped, r->mapped_size);
+    close(r->module);
     munmap(r->memory, r->length);
+    pair_close(&r->pair);
 }
 
 void hw_populate(const hw_region_t *r, size_t page, size_t count,
@@ -163,9 +132,7 @@ void hw_populate(const hw_region_t *r, size_t page, size_t count,
         .length = count * HW_PAGE
     };
 
-    if (r->kind == HW_VIEWS) {
-        CALL(r, NPRDMA_IOC_POPULATE, &arg);
-    }
+    CALL(r, NPRDMA_IOC_POPULATE, &arg);
 }
 
 void hw_invalidate(const hw_region_t *r, size_t page, size_t count)
@@ -186,4 +153,35 @@ unsigned long hw_taken_by_kernel(const hw_region_t *r)
 
     CALL(r, NPRDMA_IOC_STATS, &arg);
     return arg.invalidated;
+}
+
+/* --- accesses --------------------------------------------------------------*/
+
+void hw_post(hw_region_t *r, int is_put, size_t offset, size_t length)
+{
+    request_t request = {
+        .opcode = is_put ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
+        .length = (uint32_t)length, .remote = (uintptr_t)r->memory + offset,
+        .rkey = is_put ? r->write->rkey : r->read->rkey
+    };
+
+    side_post(&r->pair.a, &request);
+}
+
+void hw_post_states(hw_region_t *r, size_t page, size_t count)
+{
+    request_t request = {
+        .opcode = IBV_WR_RDMA_READ, .from = HW_STATES_AT,
+        .length = (uint32_t)(count * sizeof(uint32_t)),
+        .remote = page * sizeof(uint32_t), .rkey = r->state_mr->rkey
+    };
+
+    side_post(&r->pair.a, &request);
+}
+
+void hw_wait(hw_region_t *r, int count)
+{
+    while (count-- > 0) {
+        (void)side_wait_ok(&r->pair.a);
+    }
 }

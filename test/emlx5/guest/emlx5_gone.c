@@ -7,7 +7,7 @@
  * FILE exists, TO must be there again, and the region is imported again.
  */
 
-#include "hw_access.h"
+#include "hw_region.h"
 
 #include <poll.h>
 #include <pthread.h>
@@ -29,7 +29,7 @@ enum {
 static const uint64_t own = 0x6f776e0000000000ull;
 
 typedef struct {
-    hw_access_t   access;
+    hw_region_t   region;
     atomic_int    ends;
     atomic_ulong  turns;
     unsigned long puts;
@@ -37,14 +37,14 @@ typedef struct {
 
 static uint64_t gone_load(const gone_t *gone, size_t word)
 {
-    return __atomic_load_n(&gone->access.region.memory[word], __ATOMIC_RELAXED);
+    return __atomic_load_n(&gone->region.memory[word], __ATOMIC_RELAXED);
 }
 
 /* Neither call may fail because of what happens to the device */
 static void *gone_turn(void *arg)
 {
     gone_t *gone         = arg;
-    const hw_region_t *r = &gone->access.region;
+    const hw_region_t *r = &gone->region;
 
     while (!gone->ends) {
         hw_populate(r, 0, PAGES, NPRDMA_IOC_POPULATE_WRITE);
@@ -59,16 +59,16 @@ static void *gone_turn(void *arg)
 /* A WRITE to all pages; views has more to say about where it lands */
 static enum ibv_wc_status gone_put(gone_t *gone, time_t end)
 {
-    hw_access_t *a = &gone->access;
+    hw_region_t *r = &gone->region;
     struct ibv_wc wc;
     size_t i;
 
     ++gone->puts;
     for (i = 0; i < WORDS; ++i) {
-        hw_buffer(a)[i] = gone->puts;
+        hw_buffer(r)[i] = gone->puts;
     }
-    hw_post(a, 1, 0, 0, LENGTH);
-    while (ibv_poll_cq(a->pair.a.cq, 1, &wc) == 0) {
+    hw_post(r, 1, 0, LENGTH);
+    while (ibv_poll_cq(r->pair.a.cq, 1, &wc) == 0) {
         CHECK(time(NULL) < end, "no completion");
     }
     return wc.status;
@@ -99,7 +99,7 @@ static enum ibv_wc_status gone_put_until(gone_t *gone, int ends)
 /* The kernel says so in any case, whether there was a request or not */
 static void gone_await_fatal(gone_t *gone)
 {
-    struct ibv_context *context = gone->access.pair.b.context;
+    struct ibv_context *context = gone->region.pair.b.context;
     struct pollfd fd            = {context->async_fd, POLLIN, 0};
     struct ibv_async_event event;
 
@@ -132,7 +132,7 @@ static void gone_absence(gone_t *gone, const char *path)
     for (i = 0; i < WORDS; ++i) {
         CHECK(gone_load(gone, i) <= gone->puts, "word %zu is %#lx", i,
               gone_load(gone, i));
-        gone->access.region.memory[i] = own + i;
+        gone->region.memory[i] = own + i;
     }
     gone_await_fatal(gone);
     turns = gone->turns;
@@ -149,7 +149,7 @@ static void gone_absence(gone_t *gone, const char *path)
 int main(int argc, char **argv)
 {
     gone_t gone    = {.puts = 0};
-    hw_access_t *a = &gone.access;
+    hw_region_t *r = &gone.region;
     pthread_t thread;
 
     if (argc != 4) {
@@ -157,21 +157,21 @@ int main(int argc, char **argv)
         return 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0);
-    hw_access_open(a, argv[1], argv[2], HW_VIEWS, LENGTH);
-    memset(a->region.memory, 0, LENGTH);
+    hw_open(r, argv[1], argv[2], LENGTH);
+    memset(r->memory, 0, LENGTH);
     CHECK(pthread_create(&thread, NULL, gone_turn, &gone) == 0, "no thread");
     printf("gone: %s\n", ibv_wc_status_str(gone_put_until(&gone, 0)));
     gone_absence(&gone, argv[3]);
 
     /* Objects of the old context are void, and remain until the process ends */
-    pair_open(&a->pair, argv[1], argv[2]);
-    pair_connect(&a->pair);
-    hw_region_import(&a->region, a->pair.b.pd);
+    pair_open(&r->pair, argv[1], argv[2]);
+    pair_connect(&r->pair);
+    hw_import(r);
     gone_check_own(&gone);
     gone_put_until(&gone, 1);
     gone.ends = 1;
     pthread_join(thread, NULL);
     printf("again: %lu WRITEs\n", gone.puts);
-    hw_access_close(a);
+    hw_close(r);
     return 0;
 }
