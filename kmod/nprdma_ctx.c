@@ -64,11 +64,6 @@ void nprdma_ctx_unlist(struct nprdma_ctx *ctx)
 	mutex_unlock(&nprdma_ctxs_lock);
 }
 
-void nprdma_ctx_get(struct nprdma_ctx *ctx)
-{
-	kref_get(&ctx->ref);
-}
-
 static void nprdma_ctx_free_rest(struct nprdma_ctx *ctx)
 {
 	nprdma_rest_free(ctx->signature_page);
@@ -187,15 +182,6 @@ void nprdma_event_counts_add(struct nprdma_event_counts *sum,
 	sum->events += counters->events;
 	sum->invalidated += counters->invalidated;
 	sum->revoked += counters->revoked;
-}
-
-/* Add the counters of a region that is being destroyed */
-void nprdma_ctx_retire(struct nprdma_ctx *ctx,
-		       const struct nprdma_event_counts *counters)
-{
-	mutex_lock(&ctx->lock);
-	nprdma_event_counts_add(&ctx->counters, counters);
-	mutex_unlock(&ctx->lock);
 }
 
 /* Show all contexts, and their regions by @show_regions */

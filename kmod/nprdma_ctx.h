@@ -53,15 +53,12 @@ struct nprdma_ctx {
 
 struct nprdma_ctx *nprdma_ctx_create(void);
 void nprdma_ctx_unlist(struct nprdma_ctx *ctx);
-void nprdma_ctx_get(struct nprdma_ctx *ctx);
 void nprdma_ctx_put(struct nprdma_ctx *ctx);
 
 int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx);
 int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev);
 bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev);
 
-void nprdma_ctx_retire(struct nprdma_ctx *ctx,
-		       const struct nprdma_event_counts *counters);
 void nprdma_event_counts_add(struct nprdma_event_counts *sum,
 			     const struct nprdma_event_counts *counters);
 

@@ -55,25 +55,6 @@ static long import_memory(const struct nprdma_kregion *region)
 	       nprdma_states_map_memory(region);
 }
 
-static int make_view(struct nprdma_import *import, struct page *rest,
-		     bool writable, struct nprdma_view **view)
-{
-	struct nprdma_reason why = { };
-	struct nprdma_view *made;
-
-	made = nprdma_view_create(import->dev, rest, import->region->npages,
-				  writable, &why);
-	if (IS_ERR(made)) {
-		/* The user gets only the errno, from the driver that imports */
-		dev_info_ratelimited(import->dev,
-				     "nprdma: cannot import a region: %s\n",
-				     why.text);
-		return PTR_ERR(made);
-	}
-	*view = made;
-	return 0;
-}
-
 /* Point new views at the pages that are present, with the lock held */
 static void take_over(struct nprdma_import *import, unsigned long first,
 		      unsigned long n)
@@ -165,9 +146,34 @@ static void import_destroy(struct nprdma_import *import)
 	kfree(import);
 }
 
+static int import_map(struct nprdma_import *import, struct nprdma_reason *why)
+{
+	struct nprdma_kregion *region = import->region;
+	struct nprdma_states_map *states;
+	struct nprdma_view *view;
+
+	view = nprdma_view_create(import->dev, region->signature,
+				  region->npages, false, why);
+	if (IS_ERR(view))
+		return PTR_ERR(view);
+	import->read = view;
+	view = nprdma_view_create(import->dev, region->blackhole,
+				  region->npages, true, why);
+	if (IS_ERR(view))
+		return PTR_ERR(view);
+	import->write = view;
+	states = nprdma_states_map_create(region, import->dev,
+					  import->read->domain, why);
+	if (IS_ERR(states))
+		return PTR_ERR(states);
+	import->states = states;
+	return link_views(import);
+}
+
 static struct nprdma_import *import_create(struct nprdma_kregion *region,
 					   struct device *dev)
 {
+	struct nprdma_reason why = { };
 	struct nprdma_import *import;
 	int ret;
 
@@ -186,24 +192,15 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 		goto err;
 	import->iova_bytes = dmabuf_size(region);
 
-	ret = make_view(import, region->signature, false, &import->read);
-	if (ret)
-		goto err;
-	ret = make_view(import, region->blackhole, true, &import->write);
-	if (ret)
-		goto err;
-	import->states = nprdma_states_map_create(region, dev,
-						  import->read->domain);
-	if (IS_ERR(import->states)) {
-		ret = PTR_ERR(import->states);
-		import->states = NULL;
-		goto err;
-	}
-	ret = link_views(import);
+	ret = import_map(import, &why);
 	if (ret)
 		goto err;
 	return import;
 err:
+	/* The user gets only the errno, from the driver that imports */
+	if (why.text[0])
+		dev_info_ratelimited(dev, "nprdma: cannot import a region: %s\n",
+				     why.text);
 	import_destroy(import);
 	return ERR_PTR(ret);
 }

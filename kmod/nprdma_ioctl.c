@@ -20,7 +20,6 @@
 #include <linux/file.h>
 #include <linux/nospec.h>
 #include <linux/sched.h>
-#include <linux/sched/signal.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
 
@@ -44,9 +43,42 @@ union nprdma_ioc_arg {
 struct nprdma_call {
 	struct nprdma_ctx *ctx;
 	union nprdma_ioc_arg arg;
+	struct nprdma_kregion *region;	/* a reference, or NULL */
 	struct file *file;	/* to be installed at fd */
 	int fd;
 };
+
+static int nprdma_call_find(struct nprdma_call *call, u32 region)
+{
+	call->region = nprdma_kregions_find(call->ctx, region);
+	return call->region ? 0 : -ENOENT;
+}
+
+/*
+ * Find a region, and its pages that hold bytes.
+ *
+ * Returns 0; -ENOENT: no region; -EINVAL: no bytes; -ERANGE: not inside.
+ */
+static int nprdma_call_find_pages(struct nprdma_call *call, u32 region,
+				  u64 address, u64 length,
+				  unsigned long *first, unsigned long *n)
+{
+	u64 size;
+
+	if (nprdma_call_find(call, region))
+		return -ENOENT;
+	if (!length)
+		return -EINVAL;
+	size = (u64)call->region->npages << PAGE_SHIFT;
+	if (address < call->region->start || length > size ||
+	    address - call->region->start > size - length)
+		return -ERANGE;
+
+	address -= call->region->start;
+	*first = address >> PAGE_SHIFT;
+	*n = ((address + length - 1) >> PAGE_SHIFT) - *first + 1;
+	return 0;
+}
 
 static int nprdma_call_query(struct nprdma_call *call)
 {
@@ -124,11 +156,7 @@ static int nprdma_call_attach_device(struct nprdma_call *call)
 	if (memchr_inv(attach->reserved, 0, sizeof(attach->reserved)))
 		return -EINVAL;
 
-	attach->device = 0;
-	attach->max_order = 0;
-	attach->page_sizes = 0;
-	attach->iova_bytes = 0;
-	attach->max_iova_bytes = 0;
+	memset_after(attach, 0, why);
 	dev = nprdma_device_find(attach->name);
 	if (IS_ERR(dev)) {
 		ret = nprdma_reason_set(&why, PTR_ERR(dev), "no device %s",
@@ -141,51 +169,42 @@ static int nprdma_call_attach_device(struct nprdma_call *call)
 	return ret;
 }
 
-static int nprdma_check_range(u64 address, u64 length)
-{
-	if (!length || (address | length) & ~PAGE_MASK ||
-	    length > TASK_SIZE || address > TASK_SIZE - length)
-		return -EINVAL;
-	return length > nprdma_max_region_bytes() ? -EFBIG : 0;
-}
-
 static int nprdma_call_region_create(struct nprdma_call *call)
 {
 	struct nprdma_ioc_region_create *create = &call->arg.region_create;
-	struct nprdma_kregion *region;
+	u64 address = create->address, length = create->length;
 	int ret;
 
-	ret = nprdma_check_range(create->address, create->length);
-	if (ret)
-		return ret;
+	if (!length || (address | length) & ~PAGE_MASK ||
+	    length > TASK_SIZE || address > TASK_SIZE - length)
+		return -EINVAL;
+	if (length > nprdma_max_region_bytes())
+		return -EFBIG;
 
 	call->fd = get_unused_fd_flags(O_CLOEXEC);
 	if (call->fd < 0)
 		return call->fd;
 
-	ret = nprdma_kregions_create(call->ctx, create->address, create->length,
-				     &region);
+	ret = nprdma_kregions_create(call->ctx, address, length,
+				     &call->region);
 	if (ret)
 		goto err_fd;
 
-	call->file = nprdma_states_file(region);
+	call->file = nprdma_states_file(call->region);
 	if (IS_ERR(call->file)) {
 		ret = PTR_ERR(call->file);
 		call->file = NULL;
-		nprdma_kregions_destroy(call->ctx, region->id);
-		goto err_put;
+		nprdma_kregions_destroy(call->ctx, call->region->id);
+		goto err_fd;
 	}
 
-	create->region = region->id;
+	create->region = call->region->id;
 	create->states_fd = call->fd;
 	create->signature = call->ctx->signature;
 	create->states_offset = PAGE_SIZE;
-	create->states_size = region->states.size;
-	nprdma_kregion_put(region);
+	create->states_size = call->region->states.size;
 	return 0;
 
-err_put:
-	nprdma_kregion_put(region);
 err_fd:
 	put_unused_fd(call->fd);
 	return ret;
@@ -204,25 +223,29 @@ static int nprdma_call_region_destroy(struct nprdma_call *call)
 				       call->arg.region_destroy.region);
 }
 
-static int nprdma_export_region(struct nprdma_call *call,
-				struct nprdma_kregion *region)
+static int nprdma_call_export(struct nprdma_call *call)
 {
 	struct dma_buf *dmabuf;
 	int ret;
 
+	ret = nprdma_call_find(call, call->arg.export.region);
+	if (ret)
+		return ret;
+	if (!nprdma_device_support(NULL))
+		return -EOPNOTSUPP;
 	ret = nprdma_ctx_rest_pages(call->ctx);
 	if (ret)
 		return ret;
 
 	/* They are the same for all exports, and live as long as the context */
-	WRITE_ONCE(region->signature, call->ctx->signature_page);
-	WRITE_ONCE(region->blackhole, call->ctx->blackhole_page);
+	WRITE_ONCE(call->region->signature, call->ctx->signature_page);
+	WRITE_ONCE(call->region->blackhole, call->ctx->blackhole_page);
 
 	call->fd = get_unused_fd_flags(O_CLOEXEC);
 	if (call->fd < 0)
 		return call->fd;
 
-	dmabuf = nprdma_dmabuf_create(region);
+	dmabuf = nprdma_dmabuf_create(call->region);
 	if (IS_ERR(dmabuf)) {
 		put_unused_fd(call->fd);
 		return PTR_ERR(dmabuf);
@@ -232,93 +255,41 @@ static int nprdma_export_region(struct nprdma_call *call,
 	return 0;
 }
 
-static int nprdma_call_export(struct nprdma_call *call)
-{
-	struct nprdma_kregion *region;
-	int ret = -EOPNOTSUPP;
-
-	region = nprdma_kregions_find(call->ctx, call->arg.export.region);
-	if (!region)
-		return -ENOENT;
-	if (nprdma_device_support(NULL))
-		ret = nprdma_export_region(call, region);
-	nprdma_kregion_put(region);
-	return ret;
-}
-
-/*
- * Find the pages of a region that hold bytes.
- *
- * Returns 0; -EINVAL: no bytes; -ERANGE: not inside.
- */
-static int nprdma_kregion_pages(const struct nprdma_kregion *region,
-				u64 address, u64 length,
-				unsigned long *first, unsigned long *n)
-{
-	u64 size = (u64)region->npages << PAGE_SHIFT;
-
-	if (!length)
-		return -EINVAL;
-	if (address < region->start || length > size ||
-	    address - region->start > size - length)
-		return -ERANGE;
-
-	address -= region->start;
-	*first = address >> PAGE_SHIFT;
-	*n = ((address + length - 1) >> PAGE_SHIFT) - *first + 1;
-	return 0;
-}
-
 static int nprdma_call_register(struct nprdma_call *call)
 {
 	struct nprdma_ioc_register *reg = &call->arg.reg;
-	struct nprdma_kregion *region;
 	unsigned long first, n;
 	int ret;
 
 	if (reg->registration)
 		return -EINVAL;
-	region = nprdma_kregions_find(call->ctx, reg->region);
-	if (!region)
-		return -ENOENT;
-
-	ret = nprdma_kregion_pages(region, reg->address, reg->length, &first,
-				   &n);
-	if (!ret)
-		ret = nprdma_kreg_add(region, first, first + n - 1,
-				      &reg->registration);
-	nprdma_kregion_put(region);
-	return ret;
+	ret = nprdma_call_find_pages(call, reg->region, reg->address,
+				     reg->length, &first, &n);
+	if (ret)
+		return ret;
+	return nprdma_kreg_add(call->region, first, first + n - 1,
+			       &reg->registration);
 }
 
 static int nprdma_call_unregister(struct nprdma_call *call)
 {
 	struct nprdma_ioc_unregister *unreg = &call->arg.unreg;
-	struct nprdma_kregion *region;
 	int ret;
 
-	region = nprdma_kregions_find(call->ctx, unreg->region);
-	if (!region)
-		return -ENOENT;
-
-	ret = nprdma_kreg_drop(region, unreg->registration,
-			       unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
-			       &unreg->revoked);
-	nprdma_kregion_put(region);
-	return ret;
+	ret = nprdma_call_find(call, unreg->region);
+	if (ret)
+		return ret;
+	return nprdma_kreg_drop(call->region, unreg->registration,
+				unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
+				&unreg->revoked);
 }
 
 static void nprdma_undo_register(struct nprdma_call *call)
 {
-	struct nprdma_ioc_register *reg = &call->arg.reg;
-	struct nprdma_kregion *region;
 	u64 revoked;
 
-	region = nprdma_kregions_find(call->ctx, reg->region);
-	if (region) {
-		nprdma_kreg_drop(region, reg->registration, false, &revoked);
-		nprdma_kregion_put(region);
-	}
+	nprdma_kreg_drop(call->region, call->arg.reg.registration, false,
+			 &revoked);
 }
 
 static int nprdma_call_populate(struct nprdma_call *call)
@@ -331,123 +302,82 @@ static int nprdma_call_populate(struct nprdma_call *call)
 				  NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
 		.revocations = arg->revocations,
 	};
-	struct nprdma_kregion *region;
 	int ret;
 
 	if (arg->revocations && !populate.unless_revoked)
 		return -EINVAL;
-	region = nprdma_kregions_find(call->ctx, arg->region);
-	if (!region)
-		return -ENOENT;
-
-	ret = nprdma_kregion_pages(region, arg->address, arg->length,
-				   &populate.first, &populate.n);
-	if (!ret) {
-		ret = nprdma_kpopulate(region, &populate);
-		arg->done = region->start +
-			    ((populate.first + populate.done) << PAGE_SHIFT);
-		arg->populated = populate.populated;
-		arg->retries = populate.retries;
-	}
-	nprdma_kregion_put(region);
+	ret = nprdma_call_find_pages(call, arg->region, arg->address,
+				     arg->length, &populate.first, &populate.n);
+	if (ret)
+		return ret;
+	ret = nprdma_kpopulate(call->region, &populate);
+	arg->done = call->region->start +
+		    ((populate.first + populate.done) << PAGE_SHIFT);
+	arg->populated = populate.populated;
+	arg->retries = populate.retries;
 	return ret;
-}
-
-/* Large regions take long, and a killed process must end */
-static int nprdma_revoke_killable(struct nprdma_kregion *region,
-				  struct nprdma_ioc_invalidate *arg,
-				  unsigned long first, unsigned long n)
-{
-	bool touch = arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH;
-	unsigned long end = first + n;
-
-	arg->invalidated = 0;
-	for (; first < end; first += n) {
-		if (fatal_signal_pending(current))
-			return -EINTR;
-		n = min(end - first, NPRDMA_CLEAR_BATCH);
-		arg->invalidated += nprdma_kregion_revoke(region, arg->bits,
-							  first, n, touch);
-	}
-	return 0;
 }
 
 static int nprdma_call_invalidate(struct nprdma_call *call)
 {
 	struct nprdma_ioc_invalidate *arg = &call->arg.invalidate;
-	struct nprdma_kregion *region;
 	unsigned long first, n;
 	int ret;
 
 	if (!arg->bits || arg->bits & ~NPRDMA_PAGE_BITS)
 		return -EINVAL;
-	region = nprdma_kregions_find(call->ctx, arg->region);
-	if (!region)
-		return -ENOENT;
-
-	ret = nprdma_kregion_pages(region, arg->address, arg->length, &first,
-				   &n);
-	if (!ret)
-		ret = nprdma_revoke_killable(region, arg, first, n);
-	nprdma_kregion_put(region);
-	return ret;
+	ret = nprdma_call_find_pages(call, arg->region, arg->address,
+				     arg->length, &first, &n);
+	if (ret)
+		return ret;
+	arg->invalidated = 0;
+	return nprdma_kregion_revoke(call->region, arg->bits, first, n,
+				     arg->flags & NPRDMA_IOC_INVALIDATE_TOUCH,
+				     &arg->invalidated);
 }
 
-static void nprdma_add_stats(struct nprdma_ioc_stats *stats,
-			     const struct nprdma_event_counts *counters)
+static void nprdma_add_all_stats(struct nprdma_ioc_stats *stats,
+				 struct nprdma_event_counts *counters,
+				 struct nprdma_ctx *ctx)
 {
-	stats->populated += counters->populated;
-	stats->retries += counters->retries;
-	stats->misses += counters->misses;
-	stats->events += counters->events;
-	stats->invalidated += counters->invalidated;
-	stats->revoked += counters->revoked;
-}
-
-static void nprdma_add_region_stats(struct nprdma_ioc_stats *stats,
-				    struct nprdma_kregion *region)
-{
-	stats->regions++;
-	stats->bytes += atomic_long_read(&region->bytes);
-	spin_lock(&region->lock);
-	stats->registrations += region->num_registrations;
-	stats->present += region->present;
-	nprdma_add_stats(stats, &region->counters);
-	spin_unlock(&region->lock);
-}
-
-static int nprdma_call_stats(struct nprdma_call *call)
-{
-	struct nprdma_ioc_stats *stats = &call->arg.stats;
-	struct nprdma_ctx *ctx = call->ctx;
 	struct nprdma_kregion *region;
 	unsigned long id = 0;
 
-	if (stats->reserved)
-		return -EINVAL;
-
-	*stats = (struct nprdma_ioc_stats) {
-		.size = stats->size,
-		.region = stats->region,
-	};
-	if (stats->region) {
-		region = nprdma_kregions_find(ctx, stats->region);
-		if (!region)
-			return -ENOENT;
-		nprdma_add_region_stats(stats, region);
-		nprdma_kregion_put(region);
-		return 0;
-	}
-
 	while ((region = nprdma_kregions_next(ctx, &id)) != NULL) {
-		nprdma_add_region_stats(stats, region);
+		nprdma_kregions_add_stats(region, stats, counters);
 		nprdma_kregion_put(region);
 	}
 	mutex_lock(&ctx->lock);
 	if (ctx->signature_page)
 		stats->bytes += NPRDMA_CTX_REST_BYTES;
-	nprdma_add_stats(stats, &ctx->counters);
+	nprdma_event_counts_add(counters, &ctx->counters);
 	mutex_unlock(&ctx->lock);
+}
+
+static int nprdma_call_stats(struct nprdma_call *call)
+{
+	struct nprdma_ioc_stats *stats = &call->arg.stats;
+	struct nprdma_event_counts counters = { };
+
+	if (stats->reserved)
+		return -EINVAL;
+	if (stats->region && nprdma_call_find(call, stats->region))
+		return -ENOENT;
+
+	*stats = (struct nprdma_ioc_stats) {
+		.size = stats->size,
+		.region = stats->region,
+	};
+	if (call->region)
+		nprdma_kregions_add_stats(call->region, stats, &counters);
+	else
+		nprdma_add_all_stats(stats, &counters, call->ctx);
+	stats->populated = counters.populated;
+	stats->retries = counters.retries;
+	stats->misses = counters.misses;
+	stats->events = counters.events;
+	stats->invalidated = counters.invalidated;
+	stats->revoked = counters.revoked;
 	return 0;
 }
 
@@ -457,43 +387,35 @@ static const struct nprdma_call_type {
 	/* If the caller cannot get the result; NULL: nothing to undo */
 	void (*undo)(struct nprdma_call *call);
 	size_t size;
-	size_t min_size;
+	size_t min_size;	/* 0: the same */
 	u32 flags;
 } nprdma_call_types[] = {
-#define NPRDMA_CALL(_nr, _name, _type, _flags, _undo) \
+#define NPRDMA_CALL(_nr, _name, ...) \
 	[_IOC_NR(_nr)] = { \
 		.call = nprdma_call_##_name, \
-		.undo = _undo, \
-		.size = sizeof(_type), \
-		.min_size = sizeof(_type), \
-		.flags = _flags, \
+		.size = sizeof(struct nprdma_ioc_##_name), \
+		__VA_ARGS__ \
 	}
-	NPRDMA_CALL(NPRDMA_IOC_QUERY, query, struct nprdma_ioc_query, 0, NULL),
-	[_IOC_NR(NPRDMA_IOC_ATTACH_DEVICE)] = {
-		.call = nprdma_call_attach_device,
-		.size = sizeof(struct nprdma_ioc_attach_device),
-		.min_size = offsetofend(struct nprdma_ioc_attach_device, why),
-		.flags = NPRDMA_IOC_ATTACH_CHECK_ONLY,
-	},
+	NPRDMA_CALL(NPRDMA_IOC_QUERY, query),
+	NPRDMA_CALL(NPRDMA_IOC_ATTACH_DEVICE, attach_device,
+		    .min_size = offsetofend(struct nprdma_ioc_attach_device,
+					    why),
+		    .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY),
 	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
-		    struct nprdma_ioc_region_create, 0,
-		    nprdma_undo_region_create),
-	NPRDMA_CALL(NPRDMA_IOC_REGION_DESTROY, region_destroy,
-		    struct nprdma_ioc_region_destroy, 0, NULL),
-	NPRDMA_CALL(NPRDMA_IOC_EXPORT, export, struct nprdma_ioc_export, 0,
-		    NULL),
-	NPRDMA_CALL(NPRDMA_IOC_REGISTER, register, struct nprdma_ioc_register,
-		    0, nprdma_undo_register),
+		    .undo = nprdma_undo_region_create),
+	NPRDMA_CALL(NPRDMA_IOC_REGION_DESTROY, region_destroy),
+	NPRDMA_CALL(NPRDMA_IOC_EXPORT, export),
+	NPRDMA_CALL(NPRDMA_IOC_REGISTER, register,
+		    .undo = nprdma_undo_register),
 	NPRDMA_CALL(NPRDMA_IOC_UNREGISTER, unregister,
-		    struct nprdma_ioc_unregister, NPRDMA_IOC_UNREGISTER_REVOKE,
-		    NULL),
-	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate, struct nprdma_ioc_populate,
-		    NPRDMA_IOC_POPULATE_WRITE | NPRDMA_IOC_POPULATE_RESIDENT |
-		    NPRDMA_IOC_POPULATE_UNLESS_REVOKED, NULL),
+		    .flags = NPRDMA_IOC_UNREGISTER_REVOKE),
+	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate,
+		    .flags = NPRDMA_IOC_POPULATE_WRITE |
+			     NPRDMA_IOC_POPULATE_RESIDENT |
+			     NPRDMA_IOC_POPULATE_UNLESS_REVOKED),
 	NPRDMA_CALL(NPRDMA_IOC_INVALIDATE, invalidate,
-		    struct nprdma_ioc_invalidate, NPRDMA_IOC_INVALIDATE_TOUCH,
-		    NULL),
-	NPRDMA_CALL(NPRDMA_IOC_STATS, stats, struct nprdma_ioc_stats, 0, NULL),
+		    .flags = NPRDMA_IOC_INVALIDATE_TOUCH),
+	NPRDMA_CALL(NPRDMA_IOC_STATS, stats),
 #undef NPRDMA_CALL
 };
 
@@ -504,16 +426,18 @@ static int nprdma_call_end(const struct nprdma_call_type *type,
 	if (!nprdma_ioc_arg_out(to, &call->arg, type->size)) {
 		if (call->file)
 			fd_install(call->fd, call->file);
-		return ret;
+	} else {
+		if (call->file) {
+			put_unused_fd(call->fd);
+			fput(call->file);
+		}
+		if (!ret && type->undo)
+			type->undo(call);
+		ret = ret ? ret : -EFAULT;
 	}
-
-	if (call->file) {
-		put_unused_fd(call->fd);
-		fput(call->file);
-	}
-	if (!ret && type->undo)
-		type->undo(call);
-	return ret ? ret : -EFAULT;
+	if (call->region)
+		nprdma_kregion_put(call->region);
+	return ret;
 }
 
 long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
@@ -535,8 +459,9 @@ long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
 
 	type = &nprdma_call_types[array_index_nospec(nr,
 					ARRAY_SIZE(nprdma_call_types))];
-	ret = nprdma_ioc_arg_in(&call.arg, type->size, type->min_size,
-				type->flags, user);
+	ret = nprdma_ioc_arg_in(&call.arg, type->size,
+				type->min_size ?: type->size, type->flags,
+				user);
 	if (ret)
 		return ret;
 	return nprdma_call_end(type, &call, type->call(&call), user);

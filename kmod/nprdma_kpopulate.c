@@ -14,8 +14,6 @@
 #include "nprdma_kpopulate.h"
 #include "nprdma_kreg.h"
 #include "nprdma_kregion.h"
-#include "nprdma_repoint.h"
-#include "nprdma_trace.h"
 
 #include <linux/hmm.h>
 #include <linux/hugetlb.h>
@@ -558,16 +556,10 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 	}
 	populate->done = page - populate->first;
 
-	if (ret) {
-		trace_nprdma_miss(region->ctx->tgid, region->id, page, ret);
+	if (ret == -EFAULT || ret == -ENODATA || ret == -EOPNOTSUPP) {
 		spin_lock(&region->lock);
-		region->counters.misses += ret == -EFAULT || ret == -ENODATA ||
-					   ret == -EOPNOTSUPP;
+		region->counters.misses++;
 		spin_unlock(&region->lock);
 	}
-	trace_nprdma_populate(region->ctx->tgid, region->id, populate->first,
-			      populate->n, populate->write, populate->resident,
-			      populate->done, populate->populated,
-			      populate->retries, ret);
 	return ret;
 }

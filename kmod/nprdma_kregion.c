@@ -7,15 +7,46 @@
  */
 
 #include "nprdma_kregion.h"
-#include "nprdma_repoint.h"
-#include "nprdma_trace.h"
+#include "pte/nprdma_view.h"
 
 #include <linux/mm.h>
 #include <linux/sched.h>
 #include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
 #include <linux/slab.h>
 
 static atomic64_t nprdma_serial;
+
+/*
+ * Point pages of a region in all its views of these bits, with the lock held,
+ * as nprdma_view_point() does.
+ */
+void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
+			    unsigned long first, unsigned long n,
+			    const unsigned long *pfns)
+{
+	struct nprdma_view *view;
+
+	lockdep_assert_held(&region->lock);
+	list_for_each_entry(view, &region->views, link) {
+		if (!(bits & (view->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)))
+			continue;
+		if (!pfns || !view->closing)
+			nprdma_view_point(view, first, n, pfns);
+	}
+}
+
+/* nprdma_view_flush() of all views of these bits, with the lock held */
+void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n)
+{
+	struct nprdma_view *view;
+
+	lockdep_assert_held(&region->lock);
+	list_for_each_entry(view, &region->views, link)
+		if (bits & (view->is_write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R))
+			nprdma_view_flush(view, first, n);
+}
 
 /* A range of pages; empty while end is 0 */
 struct nprdma_hull {
@@ -155,25 +186,31 @@ static void nprdma_note_notification(struct nprdma_kregion *region,
 		WRITE_ONCE(nprdma_kregion_last(region, page)->notified, seq);
 }
 
-/* nprdma_kregion_clear() at the user's request, in parts. May sleep. */
-unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
-				    unsigned long first, unsigned long n,
-				    bool touch)
+/*
+ * nprdma_kregion_clear() at the user's request, in parts, which are added to
+ * @sum. May sleep. Returns -EINTR if the process was killed, as large regions
+ * take long; a region that ends goes on to its end.
+ */
+int nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n, bool touch,
+			  u64 *sum)
 {
 	unsigned long end = first + n;
-	unsigned long lost, sum = 0;
+	unsigned long lost;
 
 	for (; first < end; first += n) {
+		if (!READ_ONCE(region->dead) && fatal_signal_pending(current))
+			return -EINTR;
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		spin_lock(&region->lock);
 		nprdma_kregion_count_revocation(region, first, n);
 		lost = nprdma_kregion_clear(region, bits, first, n, touch);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);
-		sum += lost;
+		*sum += lost;
 		cond_resched();
 	}
-	return sum;
+	return 0;
 }
 
 /*
@@ -216,9 +253,6 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 	}
 	region->counters.invalidated += lost;
 	spin_unlock(&region->lock);
-
-	trace_nprdma_invalidate(region->ctx->tgid, region->id, range->start,
-				range->end, range->event, lost);
 	return true;
 }
 
@@ -260,7 +294,7 @@ static void nprdma_kregion_free(struct kref *ref)
 	WARN_ON(!list_empty(&region->views));
 	nprdma_kregion_uncharge(region, atomic_long_read(&region->bytes));
 	nprdma_uncharge_region(region->ctx->user);
-	nprdma_states_free(&region->states);
+	vfree(region->states.header);
 	kvfree(region->chunks);
 	mutex_destroy(&region->attach_lock);
 	mutex_destroy(&region->reg_lock);
@@ -285,7 +319,7 @@ static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
 		return NULL;
 
 	kref_init(&region->ref);
-	nprdma_ctx_get(ctx);
+	kref_get(&ctx->ref);
 	region->ctx = ctx;
 	region->mm = ctx->mm;
 	region->start = start;
@@ -300,6 +334,12 @@ static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
 	mutex_init(&region->attach_lock);
 	INIT_LIST_HEAD(&region->devices);
 	return region;
+}
+
+/* Bytes of states and header of a region */
+static size_t nprdma_states_memory(unsigned long npages)
+{
+	return PAGE_SIZE + PAGE_ALIGN(npages * sizeof(u32));
 }
 
 static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
@@ -317,11 +357,13 @@ static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
 	if (!region->chunks)
 		return -ENOMEM;
 
-	ret = nprdma_states_alloc(&region->states, region->npages);
-	if (ret)
-		return ret;
+	region->states.size = nprdma_states_memory(region->npages);
+	header = __vmalloc(region->states.size, NPRDMA_GFP_LARGE | __GFP_ZERO);
+	if (!header)
+		return -ENOMEM;
 
-	header = region->states.header;
+	region->states.header = header;
+	region->states.words = (void *)header + PAGE_SIZE;
 	header->magic = NPRDMA_STATES_MAGIC;
 	header->abi = NPRDMA_ABI_VERSION;
 	header->address = region->start;

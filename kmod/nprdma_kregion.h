@@ -10,10 +10,34 @@
 #include <linux/mmu_notifier.h>
 #include <linux/mutex.h>
 #include <linux/spinlock.h>
+#include <linux/vmalloc.h>
 
 #include "nprdma_ctx.h"
 #include "nprdma_overlap.h"
-#include "nprdma_state.h"
+#include "nprdma_uapi.h"
+
+/*
+ * For memory whose size the user chooses. It counts for the user's cgroup. If it
+ * cannot be had, the call fails, and the kernel kills no process for it.
+ */
+#define NPRDMA_GFP_LARGE \
+	(GFP_KERNEL_ACCOUNT | __GFP_RETRY_MAYFAIL | __GFP_NOWARN)
+
+/*
+ * The page states of a region and the header in front of them: one area of
+ * kernel memory, which users map read-only (nprdma_uapi.h).
+ */
+struct nprdma_states {
+	struct nprdma_states_header *header;
+	u32 *words;
+	size_t size;		/* all of it, whole pages */
+};
+
+/* The word that follows another when its bits become others: never the same */
+static inline u32 nprdma_state_next(u32 word, u32 bits)
+{
+	return ((word & ~NPRDMA_PAGE_BITS) + NPRDMA_PAGE_COUNT) | bits;
+}
 
 /* Pages of a chunk, whose frames are recorded in one table: 2 MiB */
 #define NPRDMA_CHUNK_PAGES (PAGE_SIZE / sizeof(unsigned long))
@@ -96,12 +120,19 @@ void nprdma_kregion_put(struct nprdma_kregion *region);
 int nprdma_kregion_charge(struct nprdma_kregion *region, long bytes);
 void nprdma_kregion_uncharge(struct nprdma_kregion *region, long bytes);
 
+/* All views of a region at once, on every device */
+void nprdma_kregion_repoint(struct nprdma_kregion *region, u32 bits,
+			    unsigned long first, unsigned long n,
+			    const unsigned long *pfns);
+void nprdma_kregion_flush(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n);
+
 unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 				   unsigned long first, unsigned long n,
 				   bool touch);
-unsigned long nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
-				    unsigned long first, unsigned long n,
-				    bool touch);
+int nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
+			  unsigned long first, unsigned long n, bool touch,
+			  u64 *sum);
 
 /*
  * A device may have written the frame. Only to be called while it is certain

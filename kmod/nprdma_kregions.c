@@ -56,8 +56,8 @@ err_put:
  */
 int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 {
-	struct nprdma_event_counts counters;
 	struct nprdma_kregion *region;
+	u64 revoked = 0;
 
 	region = xa_erase(&ctx->regions, id);
 	if (!region)
@@ -67,17 +67,18 @@ int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 	WRITE_ONCE(region->dead, true);
 	spin_unlock(&region->lock);
 	nprdma_kregion_revoke(region, NPRDMA_PAGE_BITS, 0, region->npages,
-			      false);
+			      false, &revoked);
 	nprdma_kregion_unwatch(region);
 	/* A process that sees `dead` sees all states absent */
 	smp_store_release(&region->states.header->dead, 1);
 
 	nprdma_kreg_drop_all(region);
 	nprdma_kregion_free_tables(region);
+	mutex_lock(&ctx->lock);
 	spin_lock(&region->lock);
-	counters = region->counters;
+	nprdma_event_counts_add(&ctx->counters, &region->counters);
 	spin_unlock(&region->lock);
-	nprdma_ctx_retire(ctx, &counters);
+	mutex_unlock(&ctx->lock);
 	nprdma_kregion_put(region);
 	return 0;
 }
@@ -123,24 +124,33 @@ struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 	return region;
 }
 
+/* Add what a region is and has done to sums */
+void nprdma_kregions_add_stats(struct nprdma_kregion *region,
+			       struct nprdma_ioc_stats *stats,
+			       struct nprdma_event_counts *counters)
+{
+	stats->regions++;
+	stats->bytes += atomic_long_read(&region->bytes);
+	spin_lock(&region->lock);
+	stats->registrations += region->num_registrations;
+	stats->present += region->present;
+	nprdma_event_counts_add(counters, &region->counters);
+	spin_unlock(&region->lock);
+}
+
 static void nprdma_kregion_show(struct seq_file *seq,
 				struct nprdma_kregion *region)
 {
-	struct nprdma_event_counts counters;
-	unsigned long present, registrations;
+	struct nprdma_event_counts counters = { };
+	struct nprdma_ioc_stats stats = { };
 
-	spin_lock(&region->lock);
-	counters = region->counters;
-	present = region->present;
-	registrations = region->num_registrations;
-	spin_unlock(&region->lock);
-
+	nprdma_kregions_add_stats(region, &stats, &counters);
 	seq_printf(seq,
-		   "  region %u start %#lx pages %lu present %lu registrations %lu bytes %ld populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
-		   region->id, region->start, region->npages, present,
-		   registrations, atomic_long_read(&region->bytes),
-		   counters.populated, counters.retries, counters.misses,
-		   counters.events, counters.invalidated, counters.revoked);
+		   "  region %u start %#lx pages %lu present %llu registrations %llu bytes %llu populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
+		   region->id, region->start, region->npages, stats.present,
+		   stats.registrations, stats.bytes, counters.populated,
+		   counters.retries, counters.misses, counters.events,
+		   counters.invalidated, counters.revoked);
 }
 
 /* Show the regions of a context */

@@ -7,6 +7,8 @@
 #include <linux/types.h>
 
 struct nprdma_ctx;
+struct nprdma_event_counts;
+struct nprdma_ioc_stats;
 struct nprdma_kregion;
 struct seq_file;
 
@@ -18,6 +20,9 @@ void nprdma_kregions_destroy_all(struct nprdma_ctx *ctx);
 struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id);
 struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 					    unsigned long *id);
+void nprdma_kregions_add_stats(struct nprdma_kregion *region,
+			       struct nprdma_ioc_stats *stats,
+			       struct nprdma_event_counts *counters);
 void nprdma_kregions_show(struct seq_file *seq, struct nprdma_ctx *ctx);
 
 #endif

@@ -312,7 +312,8 @@ void nprdma_uncharge_region(struct nprdma_user *user)
 	atomic_long_dec(&user->regions);
 }
 
-void nprdma_limits_show(struct seq_file *seq)
+/* Memory and regions of users, and their limits, for debugfs */
+int nprdma_limits_show(struct seq_file *seq, void *unused)
 {
 	struct nprdma_iova *iova;
 	struct nprdma_user *user;
@@ -335,4 +336,5 @@ void nprdma_limits_show(struct seq_file *seq)
 				   nprdma_max_user_iova(iova->dev));
 	}
 	mutex_unlock(&nprdma_users_lock);
+	return 0;
 }

@@ -49,6 +49,6 @@ unsigned long nprdma_max_region_bytes(void);
 unsigned long nprdma_max_user_bytes(void);
 unsigned long nprdma_max_user_regions(void);
 
-void nprdma_limits_show(struct seq_file *seq);
+int nprdma_limits_show(struct seq_file *seq, void *unused);
 
 #endif

@@ -7,15 +7,16 @@
  */
 
 #include "nprdma_ctx.h"
-#include "nprdma_debugfs.h"
 #include "nprdma_ioctl.h"
 #include "nprdma_kregions.h"
 #include "nprdma_limits.h"
-#include "nprdma_state.h"
+#include "nprdma_uapi.h"
 #include "pte/nprdma_kdevice.h"
 
+#include <linux/debugfs.h>
 #include <linux/miscdevice.h>
 #include <linux/module.h>
+#include <linux/seq_file.h>
 
 static int nprdma_open(struct inode *inode, struct file *file)
 {
@@ -58,6 +59,18 @@ static struct miscdevice nprdma_device = {
 	.mode	= 0600,
 };
 
+static struct dentry *nprdma_debugfs;
+
+/* Regions of all users, their pages and events */
+static int contexts_show(struct seq_file *seq, void *unused)
+{
+	nprdma_ctxs_show(seq, nprdma_kregions_show);
+	return 0;
+}
+DEFINE_SHOW_ATTRIBUTE(contexts);
+
+DEFINE_SHOW_ATTRIBUTE(nprdma_limits);
+
 static int __init nprdma_init(void)
 {
 	int ret;
@@ -66,10 +79,15 @@ static int __init nprdma_init(void)
 	BUILD_BUG_ON(PAGE_SHIFT != NPRDMA_PAGE_SHIFT);
 
 	nprdma_limits_init();
-	nprdma_debugfs_init();
+	/* Errors are ignored: the module works without debugfs */
+	nprdma_debugfs = debugfs_create_dir("nprdma", NULL);
+	debugfs_create_file("contexts", 0400, nprdma_debugfs, NULL,
+			    &contexts_fops);
+	debugfs_create_file("limits", 0400, nprdma_debugfs, NULL,
+			    &nprdma_limits_fops);
 	ret = misc_register(&nprdma_device);
 	if (ret)
-		nprdma_debugfs_exit();
+		debugfs_remove_recursive(nprdma_debugfs);
 	return ret;
 }
 module_init(nprdma_init);
@@ -77,7 +95,7 @@ module_init(nprdma_init);
 static void __exit nprdma_exit(void)
 {
 	misc_deregister(&nprdma_device);
-	nprdma_debugfs_exit();
+	debugfs_remove_recursive(nprdma_debugfs);
 	nprdma_device_forget();
 }
 module_exit(nprdma_exit);

@@ -14,7 +14,6 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
-#include <linux/seq_file.h>
 
 /*
  * As remap_vmalloc_range(), which refuses memory of __vmalloc(), the only
@@ -93,21 +92,12 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 	return nprdma_ioc_arg_out((void __user *)argp, &info, sizeof(info));
 }
 
-static void nprdma_states_show_fdinfo(struct seq_file *seq, struct file *file)
-{
-	struct nprdma_kregion *region = file->private_data;
-
-	seq_printf(seq, "nprdma-region:\t%u\nnprdma-start:\t%lx\nnprdma-pages:\t%lu\n",
-		   region->id, region->start, region->npages);
-}
-
 static const struct file_operations nprdma_states_fops = {
 	.owner		= THIS_MODULE,
 	.mmap		= nprdma_states_mmap,
 	.release	= nprdma_states_release,
 	.unlocked_ioctl	= nprdma_states_ioctl,
 	.compat_ioctl	= compat_ptr_ioctl,
-	.show_fdinfo	= nprdma_states_show_fdinfo,
 	.llseek		= noop_llseek,
 };
 

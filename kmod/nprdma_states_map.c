@@ -34,7 +34,8 @@ long nprdma_states_map_memory(const struct nprdma_kregion *region)
  * shown that the driver makes mappings that can only be read.
  */
 static int check_piece(struct nprdma_states_map *map,
-		       struct nprdma_kregion *region, unsigned long first)
+		       struct nprdma_kregion *region, unsigned long first,
+		       struct nprdma_reason *why)
 {
 	struct sg_table *piece = &map->pieces[map->npieces];
 	unsigned long page = first;
@@ -55,19 +56,17 @@ static int check_piece(struct nprdma_states_map *map,
 	if (page - first == piece->orig_nents)
 		return 0;
 differs:
-	dev_info_ratelimited(map->dev,
-			     "nprdma: cannot import a region: iommu_iova_to_phys() differs from the mapped states\n");
-	return -EOPNOTSUPP;
+	return nprdma_reason_set(why, -EOPNOTSUPP,
+				 "iommu_iova_to_phys() differs from the mapped states");
 }
 
 static int map_piece(struct nprdma_states_map *map,
-		     struct nprdma_kregion *region)
+		     struct nprdma_kregion *region, struct nprdma_reason *why)
 {
 	unsigned long first = map->npieces * NPRDMA_STATES_PIECE;
 	unsigned long n = min(nprdma_states_pages(region) - first,
 			      NPRDMA_STATES_PIECE);
 	struct sg_table *piece = &map->pieces[map->npieces];
-	struct nprdma_reason why = { };
 	struct scatterlist *sg;
 	int ret, i;
 
@@ -77,15 +76,12 @@ static int map_piece(struct nprdma_states_map *map,
 	for_each_sgtable_sg(piece, sg, i)
 		sg_set_page(sg, nprdma_kregion_states_page(region, first + i),
 			    PAGE_SIZE, 0);
-	ret = nprdma_map_pages(map->dev, piece, DMA_TO_DEVICE, 0, &why);
+	ret = nprdma_map_pages(map->dev, piece, DMA_TO_DEVICE, 0, why);
 	if (ret) {
-		dev_info_ratelimited(map->dev,
-				     "nprdma: cannot import a region: %s\n",
-				     why.text);
 		sg_free_table(piece);
 		return ret;
 	}
-	ret = check_piece(map, region, first);
+	ret = check_piece(map, region, first, why);
 	map->nents += piece->nents;
 	map->npieces++;
 	return ret;
@@ -99,7 +95,8 @@ static int map_piece(struct nprdma_states_map *map,
  */
 struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region,
 						   struct device *dev,
-						   struct iommu_domain *domain)
+						   struct iommu_domain *domain,
+						   struct nprdma_reason *why)
 {
 	unsigned int npieces = pieces_of(region);
 	struct nprdma_states_map *map;
@@ -112,7 +109,7 @@ struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region
 	map->domain = domain;
 	while (map->npieces < npieces) {
 		ret = fatal_signal_pending(current) ? -EINTR :
-		      map_piece(map, region);
+		      map_piece(map, region, why);
 		if (ret) {
 			nprdma_states_map_destroy(map);
 			return ERR_PTR(ret);

@@ -30,7 +30,8 @@ unsigned long nprdma_states_pages(const struct nprdma_kregion *region);
 long nprdma_states_map_memory(const struct nprdma_kregion *region);
 struct nprdma_states_map *nprdma_states_map_create(struct nprdma_kregion *region,
 						   struct device *dev,
-						   struct iommu_domain *domain);
+						   struct iommu_domain *domain,
+						   struct nprdma_reason *why);
 void nprdma_states_map_destroy(struct nprdma_states_map *map);
 struct scatterlist *nprdma_states_map_add(struct nprdma_states_map *map,
 					  struct scatterlist *sg);

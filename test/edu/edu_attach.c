@@ -2,14 +2,14 @@
 
 /*
  * A call that attaches a device does not touch a function that is not for RDMA,
- * and its waits for one that is are few, and end with a signal. nprdma_hold.ko
- * holds the lock of a function, which may take any time. It releases it when
- * the case has failed.
+ * and its waits for one that is are few, and end with a signal. A process holds
+ * the lock of a function by nprdma_hold.ko, which may take any time.
  */
 
 #include "edu.h"
 
 #include <glob.h>
+#include <sys/prctl.h>
 
 #define HOLD     "/sys/module/nprdma_hold/parameters/lock"
 #define MAX_USER 4
@@ -22,11 +22,6 @@ typedef struct {
     int   status; /* -1: it has not ended */
 } caller_t;
 
-
-static void hold(const char *name)
-{
-    CHECK_EQ(kmod_write_file(HOLD, name), 0);
-}
 
 static void on_signal(int number)
 {
@@ -72,6 +67,32 @@ static int waits_in(const caller_t *caller, const char *function)
     return strncmp(name, function, strlen(function)) == 0;
 }
 
+static void be_holder(void *name)
+{
+    /* Whatever fails, else the guest could not end */
+    CHECK_OK(prctl(PR_SET_PDEATHSIG, SIGKILL));
+    kmod_write_file(HOLD, name);
+}
+
+static int holds(void *arg)
+{
+    return waits_in(arg, "nprdma_hold_set");
+}
+
+static caller_t hold(char *name)
+{
+    caller_t holder = {.pid = kmod_fork(be_holder, name)};
+
+    CHECK(kmod_await(holds, &holder), "the lock of %s", name);
+    return holder;
+}
+
+static void release(const caller_t *holder)
+{
+    CHECK_OK(kill(holder->pid, SIGKILL));
+    CHECK_EQ(kmod_wait(holder->pid), 1000 + SIGKILL);
+}
+
 static int has_ended(void *arg)
 {
     caller_t *caller = arg;
@@ -110,17 +131,17 @@ static void end(caller_t *caller, int status)
  * while its lock is held, and as well when it is not */
 KMOD_CASE(attach, foreign)
 {
-    const char *name;
-    caller_t caller;
+    caller_t caller, holder;
     glob_t paths;
+    char *name;
 
     CHECK_OK(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths));
     name = strrchr(paths.gl_pathv[0], '/') + 1;
     CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
-    hold(name);
+    holder = hold(name);
     call(&caller, 1000, name);
     CHECK(kmod_await(has_ended_or_waits, &caller));
-    hold("none");
+    release(&holder);
     CHECK(caller.status >= 0, "it waits for the lock of %s", name);
     CHECK_EQ(caller.status, EOPNOTSUPP);
     call(&caller, 1000, name);
@@ -131,14 +152,14 @@ KMOD_CASE(attach, foreign)
  * its lock is held, and succeed when it is not. */
 KMOD_CASE(attach, waits)
 {
-    caller_t callers[MAX_USER], other;
+    caller_t callers[MAX_USER], other, holder;
     int edu = edu_open(), count = 0;
     char name[32];
     int i;
 
     edu_name(edu, name, sizeof(name));
     CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
-    hold(name);
+    holder = hold(name);
     for (i = 0; i < MAX_USER; ++i) {
         call(&callers[i], 1000, name);
     }
@@ -156,14 +177,8 @@ KMOD_CASE(attach, waits)
         CHECK_OK(kill(callers[i].pid, (i % 2) ? SIGKILL : SIGUSR1));
         end(&callers[i], (i % 2) ? 1000 + SIGKILL : EINTR);
     }
-    hold("none");
+    release(&holder);
     end(&other, 0);
     call(&callers[0], 1000, name);
     end(&callers[0], 0);
-}
-
-/* Whatever has failed; else the guest could not end */
-KMOD_CASE(attach, released)
-{
-    hold("none");
 }

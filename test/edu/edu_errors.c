@@ -40,62 +40,34 @@ static int has_no_bytes(void *ctx)
     return user_bytes(*(int*)ctx) == 0;
 }
 
-static int try_attach(fixture_t *f)
+static int try_attach(void *arg)
 {
-    struct nprdma_ioc_attach_device arg;
-    int ret = attach_edu(f->region.ctx, f->edu, &arg);
+    fixture_t *f = arg;
+    struct nprdma_ioc_attach_device attach;
+    int ret = attach_edu(f->region.ctx, f->edu, &attach);
 
-    CHECK(!strcmp(arg.why, "out of memory") == (ret == ENOMEM), "%s", arg.why);
+    CHECK(!strcmp(attach.why, "out of memory") == (ret == ENOMEM), "%s",
+          attach.why);
     return ret;
 }
 
-static int try_export(fixture_t *f)
+static int try_export(void *arg)
 {
-    struct nprdma_ioc_export arg = {
-        .size = sizeof(arg), .region = f->region.id
+    fixture_t *f = arg;
+    struct nprdma_ioc_export export = {
+        .size = sizeof(export), .region = f->region.id
     };
-    int ret = kmod_call(f->region.ctx, NPRDMA_IOC_EXPORT, &arg);
+    int ret = kmod_call(f->region.ctx, NPRDMA_IOC_EXPORT, &export);
 
-    f->dmabuf = (ret == 0) ? arg.fd : -1;
+    f->dmabuf = (ret == 0) ? export.fd : -1;
     return ret;
 }
 
-static int try_import(fixture_t *f)
+static int try_import(void *arg)
 {
+    fixture_t *f = arg;
+
     return import(f->edu, f->dmabuf, NULL);
-}
-
-/* Call with a failure of one of the kernel's functions. Returns 0 if fewer of
- * them are called. */
-static int fail_once(fixture_t *f, int (*call)(fixture_t *f), unsigned at)
-{
-    uint64_t bytes = user_bytes(f->region.ctx);
-    char name[64];
-    int ret, forced;
-
-    kmod_force(at);
-    ret    = call(f);
-    forced = kmod_forced(name, sizeof(name));
-    kmod_force(0);
-    if (forced) {
-        printf("  %s: %s\n", name, strerror(ret));
-        CHECK_EQ(ret, kmod_force_error(name));
-        CHECK_EQ(user_bytes(f->region.ctx), bytes);
-    } else {
-        CHECK_EQ(ret, 0);
-    }
-    return forced;
-}
-
-/* Lets each of them fail; there are at least n */
-static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
-{
-    unsigned at = 1;
-
-    while (fail_once(f, call, at)) {
-        ++at;
-    }
-    CHECK(at > n, "%u", at);
 }
 
 /*
@@ -109,6 +81,7 @@ static void fail_each(fixture_t *f, int (*call)(fixture_t *f), unsigned n)
 KMOD_CASE(errors, no_memory)
 {
     fixture_t f;
+    int ctx;
 
     kmod_force_needed();
     f.edu = edu_open();
@@ -116,11 +89,13 @@ KMOD_CASE(errors, no_memory)
     f.signature = f.region.header->signature;
     edu_fill(&f, 3, 0x33);
     kmod_populate_all(&f.region, 3, 1, 0);
-    fail_each(&f, try_attach, 2 * 3 + 3);
-    CHECK(fail_once(&f, try_export, 1) && fail_once(&f, try_export, 2));
+    ctx = f.region.ctx;
+    CHECK(kmod_fail_each(ctx, try_attach, &f) >= 2 * 3 + 3);
+    CHECK(kmod_fail_once(ctx, try_export, &f, 1) &&
+          kmod_fail_once(ctx, try_export, &f, 2));
     CHECK_EQ(try_export(&f), 0);
-    fail_each(&f, try_export, 2);
-    fail_each(&f, try_import, 2 * 3 + 6);
+    CHECK(kmod_fail_each(ctx, try_export, &f) >= 2);
+    CHECK(kmod_fail_each(ctx, try_import, &f) >= 2 * 3 + 6);
     CHECK_EQ(edu_read(f.edu, in_r(3)), 0x33);
     CHECK_EQ(edu_read(f.edu, in_r(4)), f.signature);
 }

@@ -222,21 +222,6 @@ KMOD_CASE(region, imports)
     CHECK(two.bytes < one.bytes);
 }
 
-/* Pointing views at pages, and away from them, is traced */
-KMOD_CASE(region, traced)
-{
-    char ids[64];
-    fixture_t f;
-
-    kmod_trace_start();
-    setup(&f);
-    snprintf(ids, sizeof(ids), "tgid=%d region=%u", getpid(), f.region.id);
-    kmod_populate_all(&f.region, 3, 2, WRITE);
-    KMOD_TRACED("nprdma_repoint: %s bits=3 first=3 pages=2 present=1", ids);
-    kmod_take(&f.region, 4, 1);
-    KMOD_TRACED("nprdma_repoint: %s bits=3 first=4 pages=1 present=0", ids);
-}
-
 static void use_as_other(void *arg)
 {
     fixture_t *f = arg;
@@ -271,42 +256,6 @@ KMOD_CASE(region, capability)
 
     CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", &arg), ENODEV);
     CHECK(strlen(arg.why) > 0);
-}
-
-static int ends[2];
-
-static void import_and_wait(void *edu)
-{
-    fixture_t f;
-
-    setup_region(&f, NPAGES);
-    CHECK_EQ(import(*(int*)edu, f.dmabuf, NULL), 0);
-    edu_fill(&f, 3, 0x33);
-    kmod_populate_all(&f.region, 0, NPAGES, WRITE);
-    CHECK_EQ(edu_read(*(int*)edu, in_r(3)), 0x33);
-    CHECK(write(ends[1], &f.signature, 8) == 8, "%m");
-    for (;;) {
-        pause();
-    }
-}
-
-/* The owner is killed while another process has the device's file open */
-KMOD_CASE(region, killed)
-{
-    int edu = edu_open();
-    uint64_t signature;
-    pid_t pid;
-
-    CHECK_OK(pipe(ends));
-    pid = kmod_fork(import_and_wait, &edu);
-    close(ends[1]);
-    CHECK(read(ends[0], &signature, 8) == 8, "the child failed");
-    CHECK_EQ(edu_read(edu, in_r(3)), 0x33);
-    kill(pid, SIGKILL);
-    CHECK_EQ(kmod_wait(pid), 1000 + SIGKILL);
-    CHECK_EQ(edu_read(edu, in_r(3)), signature);
-    edu_write(edu, NPAGES * PAGE + in_r(3), 0x44);
-    edu_release(edu);
 }
 
 /* Bind the device to its driver, or unbind it: "bind" or "unbind" */

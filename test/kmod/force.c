@@ -15,82 +15,32 @@
 #define NUM_PAGES 64
 
 
-/* Resources that a failed call must not change */
-typedef struct holdings {
-    uint64_t bytes, regions, registrations, present;
-    int      fds;
-} holdings_t;
-
-
-static void take_stock(int ctx, holdings_t *holdings)
-{
-    struct nprdma_ioc_query query = kmod_query(ctx);
-    struct nprdma_ioc_stats stats = kmod_stats(ctx, 0);
-
-    memset(holdings, 0, sizeof(*holdings));
-    holdings->bytes         = query.user_bytes;
-    holdings->regions       = query.user_regions;
-    holdings->registrations = stats.registrations;
-    holdings->present       = stats.present;
-    holdings->fds           = kmod_count_fds();
-}
-
-/*
- * Repeat the call, with the first kernel function failing, then the second,
- * until none is left. Their number must be the expected one. A region needs
- * only its context here.
- */
-static void fail_each(kmod_region_t *region,
-                      int (*call)(kmod_region_t *region), unsigned expected)
-{
-    holdings_t before, after;
-    unsigned at;
-    char name[64];
-    int ret, forced;
-
-    for (at = 1;; ++at) {
-        take_stock(region->ctx, &before);
-        kmod_force(at);
-        ret    = call(region);
-        forced = kmod_forced(name, sizeof(name));
-        kmod_force(0);
-        if (!forced) {
-            break;
-        }
-        printf("  %s: %s\n", name, strerror(ret));
-        CHECK_EQ(ret, kmod_force_error(name));
-        take_stock(region->ctx, &after);
-        CHECK(!memcmp(&before, &after, sizeof(before)), "something is left");
-    }
-    CHECK_EQ(ret, 0);
-    CHECK_EQ(at - 1, expected);
-}
-
-static int call_create(kmod_region_t *region)
+static int call_create(void *ctx)
 {
     struct nprdma_ioc_region_create create;
 
-    return kmod_create(region->ctx, 1 << 30, PAGE, &create);
+    return kmod_create(*(int*)ctx, 1 << 30, PAGE, &create);
 }
 
 /* Descriptor, region, chunks, states, notifier, id, file */
 KMOD_CASE(force, create)
 {
-    kmod_region_t none = {.ctx = kmod_open()};
+    int ctx = kmod_open();
 
     kmod_force_needed();
-    fail_each(&none, call_create, 7);
+    CHECK_EQ(kmod_fail_each(ctx, call_create, &ctx), 7);
 }
 
-static int call_register(kmod_region_t *region)
+static int call_register(void *region)
 {
     uint32_t id;
 
     return kmod_register(region, 0, PAGE, &id);
 }
 
-static int call_populate(kmod_region_t *region)
+static int call_populate(void *self)
 {
+    kmod_region_t *region = self;
     struct nprdma_ioc_populate arg;
     int ret = kmod_populate(region, 0, 1, 0, &arg);
 
@@ -106,8 +56,8 @@ KMOD_CASE(force, register_and_populate)
 
     kmod_force_needed();
     kmod_region(&region, NUM_PAGES);
-    fail_each(&region, call_register, 2);
-    fail_each(&region, call_populate, 1);
+    CHECK_EQ(kmod_fail_each(region.ctx, call_register, &region), 2);
+    CHECK_EQ(kmod_fail_each(region.ctx, call_populate, &region), 1);
     kmod_region_destroy(&region);
 }
 

@@ -310,16 +310,6 @@ void kmod_enter_memcg(const char *name, unsigned mib)
     kmod_write_number(path, 0);
 }
 
-#define KMOD_TRACING "/sys/kernel/tracing/"
-
-void kmod_trace_start(void)
-{
-    if ((kmod_write_file(KMOD_TRACING "trace", "") != 0) ||
-        (kmod_write_file(KMOD_TRACING "events/nprdma/enable", "1") != 0)) {
-        kmod_skip("this kernel does not trace");
-    }
-}
-
 int kmod_has_line(const char *path, const char *format, ...)
 {
     FILE *file = fopen(path, "r");
@@ -364,12 +354,58 @@ int kmod_forced(char *name, int size)
     return 1;
 }
 
-int kmod_force_error(const char *name)
+static int kmod_force_error(const char *name)
 {
     return !strcmp(name, "get_unused_fd_flags") ? EMFILE :
            !strcmp(name, "anon_inode_getfile") ? ENFILE :
            !strcmp(name, "dma_buf_export") ? ENFILE :
            !strcmp(name, "mmu_interval_notifier_insert") ? EINTR : ENOMEM;
+}
+
+/* Resources that a failed call must not change */
+typedef struct holdings {
+    uint64_t bytes, regions, registrations, present;
+    uint64_t fds;
+} holdings_t;
+
+static holdings_t kmod_take_stock(int ctx)
+{
+    struct nprdma_ioc_query query = kmod_query(ctx);
+    struct nprdma_ioc_stats stats = kmod_stats(ctx, 0);
+
+    return (holdings_t){query.user_bytes, query.user_regions,
+                        stats.registrations, stats.present, kmod_count_fds()};
+}
+
+int kmod_fail_once(int ctx, int (*call)(void *arg), void *arg, unsigned at)
+{
+    holdings_t before = kmod_take_stock(ctx), after;
+    char name[64];
+    int ret, forced;
+
+    kmod_force(at);
+    ret    = call(arg);
+    forced = kmod_forced(name, sizeof(name));
+    kmod_force(0);
+    if (!forced) {
+        CHECK_EQ(ret, 0);
+        return 0;
+    }
+    printf("  %s: %s\n", name, strerror(ret));
+    CHECK_EQ(ret, kmod_force_error(name));
+    after = kmod_take_stock(ctx);
+    CHECK(!memcmp(&before, &after, sizeof(before)), "something is left");
+    return 1;
+}
+
+unsigned kmod_fail_each(int ctx, int (*call)(void *arg), void *arg)
+{
+    unsigned at = 1;
+
+    while (kmod_fail_once(ctx, call, arg, at)) {
+        ++at;
+    }
+    return at - 1;
 }
 
 void kmod_force_needed(void)

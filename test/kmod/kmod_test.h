@@ -191,19 +191,9 @@ long long kmod_read_number(const char *path, const char *word);
 /** Move this process into a cgroup, with this much memory. */
 void kmod_enter_memcg(const char *name, unsigned mib);
 
-/**
- * Enable the module's tracepoints from now on. Skips the case if this kernel
- * has none.
- */
-void kmod_trace_start(void);
-
 /** @return Whether a line of a file contains this text. */
 int kmod_has_line(const char *path, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
-
-/** A line of the trace. */
-#define KMOD_TRACED(...) \
-    CHECK(kmod_has_line("/sys/kernel/tracing/trace", __VA_ARGS__))
 
 /** Parameters of nprdma_force.ko. */
 #define KMOD_FORCE "/sys/module/nprdma_force/parameters/"
@@ -222,8 +212,16 @@ void kmod_force(unsigned at);
  */
 int kmod_forced(char *name, int size);
 
-/** The error that a call returns when this function fails. */
-int kmod_force_error(const char *name);
+/**
+ * Call with a failure of a kernel function, as for kmod_force(). The call must
+ * return its error, and take nothing from a context's resources.
+ *
+ * @return 0 if fewer of them are called, and then the call must succeed.
+ */
+int kmod_fail_once(int ctx, int (*call)(void *arg), void *arg, unsigned at);
+
+/** Let each of them fail. @return Their number. */
+unsigned kmod_fail_each(int ctx, int (*call)(void *arg), void *arg);
 
 /** Skip the case if nprdma_force.ko is not loaded. */
 void kmod_force_needed(void);

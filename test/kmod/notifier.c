@@ -78,18 +78,6 @@ EVENT_CASE(munmap)
     map_again(middle, length);
 }
 
-EVENT_CASE(map_fixed)
-{
-    (void)region;
-    map_again(middle, length);
-}
-
-EVENT_CASE(dontneed)
-{
-    (void)region;
-    CHECK_OK(madvise(middle, length, MADV_DONTNEED));
-}
-
 EVENT_CASE(free)
 {
     (void)region;

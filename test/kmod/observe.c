@@ -1,10 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/*
- * What an administrator sees: statistics in debugfs, tracepoints, and the
- * errors that the user gets. (test/edu tests the tracepoints of views, which
- * need a device.)
- */
+/* What an administrator sees: statistics in debugfs, and those of calls. */
 
 #include "kmod_test.h"
 
@@ -69,23 +65,4 @@ KMOD_CASE(observe, statistics)
     CHECK_EQ(all.bytes, 0);
     CHECK_EQ(all.populated, 40);
     CHECK_EQ(all.revoked, 5 + 32);
-}
-
-KMOD_CASE(observe, tracepoints)
-{
-    kmod_region_t region;
-    uintptr_t start;
-    char ids[64];
-
-    kmod_trace_start();
-    do_everything(&region);
-    start = (uintptr_t)region.memory;
-    snprintf(ids, sizeof(ids), "tgid=%d region=%u", getpid(), region.id);
-    KMOD_TRACED("nprdma_populate: %s first=0 pages=40 write=1 resident=0 "
-                "done=40 populated=40 retries=", ids);
-    KMOD_TRACED("nprdma_invalidate: %s start=%#lx end=%#lx event=", ids,
-                start + 8 * PAGE, start + 11 * PAGE);
-    KMOD_TRACED("nprdma_miss: %s page=50 ret=-14", ids);
-    KMOD_TRACED("nprdma_populate: %s first=50 pages=1 write=0 resident=0 "
-                "done=0 populated=0 retries=0 ret=-14", ids);
 }

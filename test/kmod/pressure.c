@@ -1,15 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What the kernel and other processes do to a process's memory: reclaim,
- * migration, KSM. A thread watches the states all the time, and in the end all
- * data is checked.
+ * Reclaim. A thread watches the states all the time, and in the end all data is
+ * checked. test/kernel has KSM, compaction and huge pages.
  */
 
 #include "watch.h"
-
-#define KSM       "/sys/kernel/mm/ksm/"
-#define NUM_PAGES 4096
 
 
 /* No page of the process is pinned, by any counter of the kernel */
@@ -119,157 +115,6 @@ KMOD_CASE(pressure, accessed)
     }
 }
 
-static uint64_t num_invalidated(const kmod_region_t *region)
-{
-    return kmod_stats(region->ctx, region->id).invalidated;
-}
-
-/*
- * Fill, watch, cause the event, check the data, until the event has taken at
- * least this many pages. Before the first event the watch has seen a page twice
- * in the same state, however slow it is. Otherwise it would not know any page's
- * earlier frame.
- */
-static void run_until_gone(uint64_t pages,
-                           void (*event)(kmod_region_t *region))
-{
-    uint64_t end = kmod_deadline();
-    kmod_region_t region;
-    kmod_watch_t watch;
-
-    kmod_region(&region, NUM_PAGES);
-    kmod_watch_start(&watch, &region, getpid());
-    do {
-        CHECK(kmod_time_ms() < end, "only %llu pages were taken",
-              (unsigned long long)num_invalidated(&region));
-        kmod_put_values(&region, 0, NUM_PAGES, 2);
-        CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, WRITE, NULL), 0);
-        kmod_watch_await(&watch);
-        event(&region);
-        kmod_check_values(&region, 0, NUM_PAGES, 2);
-    } while (num_invalidated(&region) < pages);
-    kmod_watch_stop(&watch);
-    printf("%llu pages taken\n",
-           (unsigned long long)num_invalidated(&region));
-    kmod_region_destroy(&region);
-}
-
-static void event_pageout(kmod_region_t *region)
-{
-    CHECK_OK(madvise(region->memory, region->length, MADV_PAGEOUT));
-}
-
-KMOD_CASE(pressure, pageout)
-{
-    run_until_gone(3 * NUM_PAGES, event_pageout);
-}
-
-/* Moves each page to the other memory node and back */
-static void event_move(kmod_region_t *region)
-{
-    static void *pages[NUM_PAGES];
-    static int nodes[NUM_PAGES], status[NUM_PAGES];
-    static int node;
-    size_t i, moved = 0;
-
-    node = !node;
-    for (i = 0; i < NUM_PAGES; ++i) {
-        pages[i] = region->memory + i * PAGE;
-        nodes[i] = node;
-    }
-    CHECK(syscall(SYS_move_pages, 0, NUM_PAGES, pages, nodes, status, 2) >= 0,
-          "%m");
-    for (i = 0; i < NUM_PAGES; ++i) {
-        moved += status[i] == node;
-    }
-    CHECK(moved > NUM_PAGES / 2, "%zu pages", moved);
-}
-
-KMOD_CASE(migration, move_pages)
-{
-    if (access("/sys/devices/system/node/node1", F_OK) != 0) {
-        kmod_skip("the machine has one memory node only");
-    }
-    run_until_gone(3 * NUM_PAGES, event_move);
-}
-
-/* The kernel unmaps pages for a moment to find out which node uses them */
-static void event_balance(kmod_region_t *region)
-{
-    uint64_t before = num_invalidated(region);
-    uint64_t end    = kmod_time_ms() + 2000;
-
-    while ((num_invalidated(region) == before) && (kmod_time_ms() < end)) {
-        kmod_check_values(region, 0, region->num_pages, 2);
-    }
-}
-
-KMOD_CASE(migration, numa_balancing)
-{
-    const char *file = "/proc/sys/kernel/numa_balancing";
-
-    if (kmod_write_file(file, "1") != 0) {
-        kmod_skip("%s cannot be had", file);
-    }
-    run_until_gone(100, event_balance);
-    kmod_write_number(file, 0);
-}
-
-/* Number of merged pages, including the pages that are left */
-static long long ksm_pages(void)
-{
-    return kmod_read_number(KSM "pages_shared", "") +
-           kmod_read_number(KSM "pages_sharing", "");
-}
-
-static int ksm_has(void *pages)
-{
-    return ksm_pages() == *(long long*)pages;
-}
-
-/* Equal pages are merged, and a write separates them again */
-KMOD_CASE(merging, ksm)
-{
-    const size_t count = 512;
-    long long merged   = count, none = 0;
-    kmod_region_t region;
-    kmod_watch_t watch;
-    size_t i;
-
-    if (access(KSM "run", F_OK) != 0) {
-        kmod_skip("this kernel has no KSM");
-    }
-    kmod_region(&region, count);
-    memset(region.memory, 5, region.length);
-    kmod_populate_all(&region, 0, count, WRITE);
-    kmod_watch_start(&watch, &region, getpid());
-    kmod_watch_await(&watch);
-    CHECK_OK(madvise(region.memory, region.length, MADV_MERGEABLE));
-    kmod_write_number(KSM "pages_to_scan", 10000);
-    kmod_write_number(KSM "sleep_millisecs", 10);
-    kmod_write_number(KSM "run", 1);
-    CHECK(kmod_await(ksm_has, &merged), "%lld pages", ksm_pages());
-    kmod_write_number(KSM "run", 0);
-    CHECK_EQ(kmod_count(&region, 0, count, 0), count);
-
-    /* All pages are the same frame now, valid for reading, and not for
-     * writing */
-    kmod_populate_all(&region, 0, count, 0);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count);
-    CHECK_EQ(kmod_populate(&region, 0, count, WRITE | RESIDENT, NULL), 0);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count);
-    kmod_populate_all(&region, 0, count / 2, WRITE);
-    memset(region.memory, 6, count / 2 * PAGE);
-    CHECK_EQ(kmod_count(&region, 0, count / 2, NPRDMA_PAGE_BITS), count / 2);
-    for (i = 0; i < region.length; i += 64) {
-        CHECK_EQ(region.memory[i], (i < region.length / 2) ? 6 : 5);
-    }
-    kmod_write_number(KSM "run", 2);
-    CHECK(kmod_await(ksm_has, &none), "%lld pages", ksm_pages());
-    CHECK_EQ(kmod_count(&region, count / 2, count / 2, 0), count / 2);
-    kmod_watch_stop(&watch);
-}
-
 /* --- written pages ------------------------------------------------------- */
 
 /*
@@ -294,7 +139,7 @@ static int none_mapped(void *arg)
     int fd = open("/proc/self/pagemap", O_RDONLY);
     size_t i, count = 0;
 
-    event_pageout(region);
+    CHECK_OK(madvise(region->memory, region->length, MADV_PAGEOUT));
     CHECK_EQ(pread(fd, entries, sizeof(entries),
                    (uintptr_t)region->memory / PAGE * sizeof(entries[0])),
              sizeof(entries));
