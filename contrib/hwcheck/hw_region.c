@@ -74,10 +74,6 @@ import_part(hw_region_t *r, int fd, uint64_t offset, size_t length,
     struct ibv_mr *mr = ibv_reg_dmabuf_mr(r->pair.b.pd, offset, length, address,
                                           fd, access);
 
-    if ((mr == NULL) && (errno == EOPNOTSUPP)) {
-        printf("SKIPPED: ibv_reg_dmabuf_mr: %s\n", strerror(errno));
-        exit(HW_SKIPPED);
-    }
     CHECK(mr != NULL, "ibv_reg_dmabuf_mr of %zu bytes: %s", length,
           strerror(errno));
     return mr;

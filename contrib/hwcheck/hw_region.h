@@ -17,9 +17,6 @@ enum {
     HW_STATES_AT = PAIR_MEMORY - HW_PAGE /* where hw_post_states() reads to */
 };
 
-/* Exit status for what the device or the kernel does not have */
-enum { HW_SKIPPED = 77 };
-
 typedef struct {
     pair_t          pair;   /* the first end accesses memory of the second */
     int             module; /* context */
