@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -257,3 +258,106 @@ INSTANTIATE_TEST_SUITE_P(kernel, test_kernel,
                          ::testing::Values(SWAP, SWAP_AND_MERGE, MIGRATE,
                                            COLLAPSE, FORK),
                          name_of);
+
+/* Bytes that the kernel has pinned for this process */
+static size_t pinned()
+{
+    std::ifstream status("/proc/self/status");
+    std::string word;
+    size_t kib;
+
+    while (status >> word) {
+        if ((word == "VmPin:") && (status >> kib)) {
+            return kib << 10;
+        }
+    }
+    ADD_FAILURE() << "no VmPin in /proc/self/status";
+    return 0;
+}
+
+/* Two adapters whose drivers pin what they register */
+class test_kernel_pinned : public uct_pair_test {
+protected:
+    void SetUp() override
+    {
+        if (access("/sys/class/infiniband/mlx5_1", F_OK) != 0) {
+            GTEST_SKIP() << "no mlx5_1: run by test/emlx5/guest/zcopy";
+        }
+        m_a = open_on("mlx5_1");
+        m_b = open_on("mlx5_0");
+        m_a->add_progress(m_b.get());
+        m_b->add_progress(m_a.get());
+        m_ab = m_a->connect(m_b->address());
+    }
+
+    static std::unique_ptr<entity> open_on(const char *device)
+    {
+        setenv("NPRDMA_TEST_DEVICE", device, 1);
+        return std::make_unique<entity>(
+                config_t{{"MONITOR", "kernel"}, {"SELFCHECK", "n"}});
+    }
+
+    /* Beyond the transport's own buffers, which show that the kernel counts */
+    size_t pinned_by_others() const
+    {
+        size_t all = pinned();
+        size_t own = m_a->counter("pinned_bytes");
+
+        EXPECT_LT(0u, own);
+        EXPECT_LE(own, all);
+        return all - own;
+    }
+
+    void run(bool is_put, buffer &local, buffer &remote, size_t at,
+             uct_rkey_t rkey)
+    {
+        constexpr size_t size = 1 << 20;
+        uct_iov_t iov         = {local.ptr(at), size, local.memh(), 0, 1};
+        completion comp;
+
+        ucs_status_t status = m_a->retry([&]() {
+            return is_put ? uct_ep_put_zcopy(m_ab, &iov, 1, remote.address(at),
+                                             rkey, &comp) :
+                            uct_ep_get_zcopy(m_ab, &iov, 1, remote.address(at),
+                                             rkey, &comp);
+        });
+        ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
+        m_a->wait([&]() { return comp.done; });
+        ASSERT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+        m_a->flush(m_ab);
+        EXPECT_EQ(0, memcmp(local.ptr(at), remote.ptr(at), size));
+    }
+
+    /* Puts and gets all of a buffer */
+    void move(buffer &local, buffer &remote, uct_rkey_t rkey)
+    {
+        for (size_t at = 0; at < local.length(); at += 1 << 20) {
+            run(true, local, remote, at, rkey);
+            memset(local.ptr(at), 0, 1 << 20);
+            run(false, local, remote, at, rkey);
+        }
+    }
+};
+
+TEST_F(test_kernel_pinned, registered_memory_is_not)
+{
+    constexpr size_t size = 16 << 20;
+    uint64_t moved        = m_a->counter("nic_put") + m_a->counter("nic_get");
+    buffer first(m_a->md(), 1 << 20), other(m_b->md(), 1 << 20);
+
+    /* Makes the queue pairs, whose queues are pinned */
+    m_a->wire_up(m_ab, first.ptr(), other.address(),
+                 m_a->unpack(other.packed_key()));
+    move(first, other, m_a->unpack(other.packed_key()));
+    size_t before = pinned_by_others();
+    buffer local(m_a->md(), size), remote(m_b->md(), size);
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+    local.fill(1);
+    remote.fill(2);
+    EXPECT_EQ(before, pinned_by_others()) << "by the registration";
+    move(local, remote, rkey);
+    EXPECT_EQ(before, pinned_by_others()) << "by the operations";
+    EXPECT_LE(moved + 2 * size / (1 << 20),
+              m_a->counter("nic_put") + m_a->counter("nic_get"));
+}
