@@ -130,29 +130,6 @@ static int preload_find_ucx(void *uct, const char *libdir, preload_ucx_t *ucx)
     return 1;
 }
 
-/* The argument of nprdma-build-for-ucx for the UCX in this directory, whose
- * libraries are in PREFIX/lib, PREFIX/lib64 or PREFIX/lib/MACHINE */
-static void preload_print_remedy(const char *libdir)
-{
-    char prefix[PATH_MAX];
-    int depth;
-
-    fprintf(stderr, "; to add it: nprdma-build-for-ucx");
-    snprintf(prefix, sizeof(prefix), "%s", libdir);
-    for (depth = 0; depth < 2; ++depth) {
-        const char *slash = strrchr(prefix, '/');
-        int is_lib        = (slash != NULL) && !strncmp(slash, "/lib", 4);
-
-        if (!preload_parent(prefix)) {
-            return;
-        }
-        if (is_lib) {
-            fprintf(stderr, " --prefix %s", prefix[0] ? prefix : "/");
-            return;
-        }
-    }
-}
-
 static void preload_print_names(struct dirent **names, int count)
 {
     int i;
@@ -179,7 +156,7 @@ static void preload_print_none(const preload_ucx_t *ucx, const char *libdir,
                 ucx->major, ucx->minor, ucx->release, libdir, base);
         fprintf(stderr, (count > 0) ? "only for " : "nor any other");
         preload_print_names(names, count);
-        preload_print_remedy(libdir);
+        fprintf(stderr, "; to add it: nprdma-build-for-ucx --prefix DIR");
     }
     fprintf(stderr, "\n");
     funlockfile(stderr);
