@@ -6,7 +6,6 @@
 
 #include "nprdma_access.h"
 #include "nprdma_guard.h"
-#include "nprdma_scratch.h"
 #include "nprdma_touch.h"
 
 #include <pthread.h>
@@ -39,11 +38,6 @@ ucs_status_t nprdma_access_copy(uintptr_t address, void *data, size_t length,
     struct iovec local  = { .iov_base = data, .iov_len = length };
     struct iovec remote = { .iov_base = (void*)address, .iov_len = length };
     ssize_t ret;
-
-    if ((length == 0) ||
-        (is_store && nprdma_scratch_store(address, data, length))) {
-        return UCS_OK;
-    }
 
     if (is_store) {
         ret = process_vm_writev(nprdma_access.pid, &local, 1, &remote, 1, 0);
@@ -362,13 +356,11 @@ static ucs_status_t nprdma_access_probe(void)
     ucs_status_t status;
 
     nprdma_access.pid = getpid();
-    nprdma_scratch_cleanup();
     status = nprdma_access_copy((uintptr_t)&target, &source, sizeof(source), 1);
     if ((status != UCS_OK) || (target != source)) {
         return UCS_ERR_UNSUPPORTED;
     }
 
-    (void)nprdma_scratch_init(); /* If it fails, stores take longer */
     nprdma_access.direct = nprdma_fault_install() &&
                            (nprdma_guard_init() == UCS_OK);
     return UCS_OK;
@@ -394,7 +386,6 @@ void nprdma_access_cleanup(void)
 {
     pthread_mutex_lock(&nprdma_access.lock);
     if (--nprdma_access.users == 0) {
-        nprdma_scratch_cleanup();
         nprdma_fault_remove();
         if (nprdma_access.direct) {
             nprdma_guard_cleanup();
