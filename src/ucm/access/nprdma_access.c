@@ -60,71 +60,31 @@ static inline int nprdma_access_is_word(uintptr_t address, size_t length)
            ((address & (length - 1)) == 0);
 }
 
-#if NPRDMA_TOUCH_SUPPORTED
-
-static inline ucs_status_t nprdma_access_status(int ret)
+/* Words are copied by one instruction, to or from @a address. The guard keeps
+ * one mapped: a store must not hit a new mapping. */
+static ucs_status_t nprdma_access_touch(void *to, const void *from,
+                                        size_t length, uintptr_t address)
 {
-    return (ret == NPRDMA_TOUCH_FAULT) ? UCS_ERR_INVALID_ADDR : UCS_OK;
-}
-
-static int
-nprdma_access_store_word(uintptr_t address, const void *data, size_t length)
-{
-    void *app = (void*)address;
-    union {
-        uint64_t u64;
-        uint32_t u32;
-        uint16_t u16;
-        uint8_t  u8;
-    } value;
-
-    memcpy(&value, data, length); /* The source need not be aligned */
-    switch (length) {
-    case 8:
-        return nprdma_touch_store8(app, value.u64);
-    case 4:
-        return nprdma_touch_store4(app, value.u32);
-    case 2:
-        return nprdma_touch_store2(app, value.u16);
-    default:
-        return nprdma_touch_store1(app, value.u8);
-    }
-}
-
-static int
-nprdma_access_fetch_word(void *data, uintptr_t address, size_t length)
-{
-    const void *app = (const void*)address;
-    uint64_t word   = 0;
-    union {
-        uint64_t u64;
-        uint32_t u32;
-        uint16_t u16;
-        uint8_t  u8;
-    } value;
+    const int is_word = nprdma_access_is_word(address, length);
+    nprdma_guard_ticket_t ticket;
+    ucs_status_t status;
     int ret;
 
-    switch (length) {
-    case 8:
-        ret       = nprdma_touch_load8(app, &word);
-        value.u64 = word;
-        break;
-    case 4:
-        ret       = nprdma_touch_load4(app, &word);
-        value.u32 = word;
-        break;
-    case 2:
-        ret       = nprdma_touch_load2(app, &word);
-        value.u16 = word;
-        break;
-    default:
-        ret      = nprdma_touch_load1(app, &word);
-        value.u8 = word;
-        break;
+    if (is_word) {
+        status = nprdma_guard_enter(address, length, &ticket);
+        if (status != UCS_OK) {
+            return status;
+        }
     }
 
-    memcpy(data, &value, length);
-    return ret;
+    /* A word is stored with release order and loaded with acquire order */
+    atomic_thread_fence(memory_order_release);
+    ret = nprdma_touch_copy(to, from, length, (void*)address);
+    atomic_thread_fence(memory_order_acquire);
+    if (is_word) {
+        nprdma_guard_leave(&ticket);
+    }
+    return (ret == NPRDMA_TOUCH_FAULT) ? UCS_ERR_INVALID_ADDR : UCS_OK;
 }
 
 static int
@@ -136,84 +96,18 @@ nprdma_access_cswap(uintptr_t address, size_t size, uint64_t *expected,
            nprdma_touch_cswap8((void*)address, expected, value);
 }
 
-/* The guard keeps the word mapped: a store must not hit a new mapping */
-static ucs_status_t
-nprdma_access_store_cpu(uintptr_t address, const void *data, size_t length)
-{
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
-
-    if (!nprdma_access_is_word(address, length)) {
-        return nprdma_access_status(nprdma_touch_copy((void*)address, data,
-                                                      length,
-                                                      (void*)address));
-    }
-
-    status = nprdma_guard_enter(address, length, &ticket);
-    if (status == UCS_OK) {
-        status = nprdma_access_status(nprdma_access_store_word(address, data,
-                                                               length));
-        nprdma_guard_leave(&ticket);
-    }
-    return status;
-}
-
-static ucs_status_t
-nprdma_access_fetch_cpu(void *data, uintptr_t address, size_t length)
-{
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
-
-    if (!nprdma_access_is_word(address, length)) {
-        return nprdma_access_status(nprdma_touch_copy(data, (void*)address,
-                                                      length,
-                                                      (void*)address));
-    }
-
-    status = nprdma_guard_enter(address, length, &ticket);
-    if (status == UCS_OK) {
-        status = nprdma_access_status(nprdma_access_fetch_word(data, address,
-                                                               length));
-        nprdma_guard_leave(&ticket);
-    }
-    return status;
-}
-
-#else
-
-static ucs_status_t
-nprdma_access_store_cpu(uintptr_t address, const void *data, size_t length)
-{
-    return UCS_ERR_UNSUPPORTED;
-}
-
-static ucs_status_t
-nprdma_access_fetch_cpu(void *data, uintptr_t address, size_t length)
-{
-    return UCS_ERR_UNSUPPORTED;
-}
-
-static int
-nprdma_access_cswap(uintptr_t address, size_t size, uint64_t *expected,
-                    uint64_t value)
-{
-    return -1;
-}
-
-#endif
-
 ucs_status_t
 nprdma_access_store(uintptr_t address, const void *data, size_t length)
 {
     return nprdma_access_by_cpu() ?
-           nprdma_access_store_cpu(address, data, length) :
+           nprdma_access_touch((void*)address, data, length, address) :
            nprdma_access_copy(address, (void*)data, length, 1);
 }
 
 ucs_status_t nprdma_access_fetch(void *data, uintptr_t address, size_t length)
 {
     return nprdma_access_by_cpu() ?
-           nprdma_access_fetch_cpu(data, address, length) :
+           nprdma_access_touch(data, (void*)address, length, address) :
            nprdma_access_copy(address, data, length, 0);
 }
 

@@ -53,25 +53,6 @@ _Static_assert(NPRDMA_LINE_SIZE == 64, "nprdma_touch_lines() steps by 64");
 /* Bytes from which `rep movsb` is as fast as vector instructions */
 #define NPRDMA_TOUCH_STRING  "$768"
 
-#define NPRDMA_TOUCH_LOAD(_size, _load) \
-    NPRDMA_TOUCH_BEGIN("nprdma_touch_load" _size) \
-    "    mov %rdi, %r10\n" \
-    "    mov $" _size ", %r11d\n" \
-    "    " _load "\n" \
-    "    mov %rax, (%rsi)\n" \
-    "    xor %eax, %eax\n" \
-    "    ret\n" \
-    NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_load" _size)
-
-#define NPRDMA_TOUCH_STORE(_size, _store) \
-    NPRDMA_TOUCH_BEGIN("nprdma_touch_store" _size) \
-    "    mov %rdi, %r10\n" \
-    "    mov $" _size ", %r11d\n" \
-    "    " _store "\n" \
-    "    xor %eax, %eax\n" \
-    "    ret\n" \
-    NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_store" _size)
-
 /* A load of 4 bytes into a register clears the upper half of it */
 #define NPRDMA_TOUCH_CSWAP(_size, _expected, _value) \
     NPRDMA_TOUCH_BEGIN("nprdma_touch_cswap" _size) \
@@ -158,16 +139,6 @@ __asm__(
     "    ret\n"
     NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_copy")
 
-    NPRDMA_TOUCH_LOAD("1", "movzbl (%rdi), %eax")
-    NPRDMA_TOUCH_LOAD("2", "movzwl (%rdi), %eax")
-    NPRDMA_TOUCH_LOAD("4", "mov (%rdi), %eax")
-    NPRDMA_TOUCH_LOAD("8", "mov (%rdi), %rax")
-
-    NPRDMA_TOUCH_STORE("1", "mov %sil, (%rdi)")
-    NPRDMA_TOUCH_STORE("2", "mov %si, (%rdi)")
-    NPRDMA_TOUCH_STORE("4", "mov %esi, (%rdi)")
-    NPRDMA_TOUCH_STORE("8", "mov %rsi, (%rdi)")
-
     NPRDMA_TOUCH_CSWAP("4", "%eax", "%edx")
     NPRDMA_TOUCH_CSWAP("8", "%rax", "%rdx")
 
@@ -200,25 +171,6 @@ __asm__(
 #elif defined(__aarch64__)
 
 #define NPRDMA_TOUCH_BEGIN(_name)  NPRDMA_TOUCH_ROUTINE(_name, "hint #34")
-
-#define NPRDMA_TOUCH_LOAD(_size, _load) \
-    NPRDMA_TOUCH_BEGIN("nprdma_touch_load" _size) \
-    "    mov x9, x0\n" \
-    "    mov x10, #" _size "\n" \
-    "    " _load "\n" \
-    "    str x2, [x1]\n" \
-    "    mov x0, #0\n" \
-    "    ret\n" \
-    NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_load" _size)
-
-#define NPRDMA_TOUCH_STORE(_size, _store) \
-    NPRDMA_TOUCH_BEGIN("nprdma_touch_store" _size) \
-    "    mov x9, x0\n" \
-    "    mov x10, #" _size "\n" \
-    "    " _store "\n" \
-    "    mov x0, #0\n" \
-    "    ret\n" \
-    NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_store" _size)
 
 /* A load of 4 bytes into a register clears the upper half of it */
 #define NPRDMA_TOUCH_CSWAP(_size, _r) \
@@ -280,16 +232,6 @@ __asm__(
     "8:  mov x0, #0\n"
     "    ret\n"
     NPRDMA_TOUCH_ROUTINE_END("nprdma_touch_copy")
-
-    NPRDMA_TOUCH_LOAD("1", "ldarb w2, [x0]")
-    NPRDMA_TOUCH_LOAD("2", "ldarh w2, [x0]")
-    NPRDMA_TOUCH_LOAD("4", "ldar w2, [x0]")
-    NPRDMA_TOUCH_LOAD("8", "ldar x2, [x0]")
-
-    NPRDMA_TOUCH_STORE("1", "stlrb w1, [x0]")
-    NPRDMA_TOUCH_STORE("2", "stlrh w1, [x0]")
-    NPRDMA_TOUCH_STORE("4", "stlr w1, [x0]")
-    NPRDMA_TOUCH_STORE("8", "stlr x1, [x0]")
 
     NPRDMA_TOUCH_CSWAP("4", "w")
     NPRDMA_TOUCH_CSWAP("8", "x")
@@ -358,13 +300,20 @@ void nprdma_touch_fail(void *context)
 
 #else
 
-int nprdma_touch_is_at(const void *context, nprdma_touch_regs_t *regs)
+int nprdma_touch_copy(void *to, const void *from, size_t length,
+                      const void *app)
 {
-    return 0;
+    return NPRDMA_TOUCH_FAULT;
 }
 
-void nprdma_touch_fail(void *context)
+int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value)
 {
+    return NPRDMA_TOUCH_FAULT;
+}
+
+int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value)
+{
+    return NPRDMA_TOUCH_FAULT;
 }
 
 #endif

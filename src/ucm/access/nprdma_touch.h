@@ -47,29 +47,12 @@ typedef struct nprdma_touch_regs {
 } nprdma_touch_regs_t;
 
 
-#if NPRDMA_TOUCH_SUPPORTED
-
 /* Copy bytes to or from application memory, by instructions in ascending order
  * of the addresses. `app` is the one of `to` and `from` that is in application
- * memory. After a fault some of the bytes may have been copied. */
+ * memory. 1, 2, 4 and 8 bytes there, if naturally aligned, are accessed by one
+ * instruction. After a fault some of the bytes may have been copied. */
 int nprdma_touch_copy(void *to, const void *from, size_t length,
                       const void *app);
-
-
-/* Load a naturally aligned word, extended by zeros, by one instruction, with
- * acquire order */
-int nprdma_touch_load1(const void *app, uint64_t *value);
-int nprdma_touch_load2(const void *app, uint64_t *value);
-int nprdma_touch_load4(const void *app, uint64_t *value);
-int nprdma_touch_load8(const void *app, uint64_t *value);
-
-
-/* Store the lower bits, a naturally aligned word, by one instruction, with
- * release order */
-int nprdma_touch_store1(void *app, uint64_t value);
-int nprdma_touch_store2(void *app, uint64_t value);
-int nprdma_touch_store4(void *app, uint64_t value);
-int nprdma_touch_store8(void *app, uint64_t value);
 
 
 /* Compare a naturally aligned word with a value, and store another one if they
@@ -80,11 +63,11 @@ int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value);
 int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value);
 
 
+#if NPRDMA_TOUCH_SUPPORTED
+
 /* Count lines of NPRDMA_LINE_SIZE bytes whose first 8 bytes have a certain
  * value, in memory of any alignment */
 long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value);
-
-#endif
 
 
 /* Whether a thread was in a touch when it received a signal with this
@@ -94,6 +77,8 @@ int nprdma_touch_is_at(const void *context, nprdma_touch_regs_t *regs);
 
 /* Make that touch return NPRDMA_TOUCH_FAULT when the signal handler returns */
 void nprdma_touch_fail(void *context);
+
+#endif
 
 END_C_DECLS
 
