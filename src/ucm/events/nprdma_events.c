@@ -6,12 +6,12 @@
 
 #include "nprdma_events.h"
 #include "nprdma_huge.h"
-#include "nprdma_maps.h"
 
-
+#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/shm.h>
 #include <sys/syscall.h>
@@ -232,6 +232,92 @@ void nprdma_events_unblock(void)
     nprdma_events_state_t *state = nprdma_events.state;
 
     nprdma_events_end(state, nprdma_events_last(state));
+}
+
+
+/* ---- the segment that shmdt() unmaps, which its event does not tell ---- */
+
+/* Fields of a line of /proc/self/maps: start-end perms offset dev inode path */
+enum {
+    NPRDMA_MAPS_START,
+    NPRDMA_MAPS_END,
+    NPRDMA_MAPS_PERMS,
+    NPRDMA_MAPS_OFFSET,
+    NPRDMA_MAPS_MAJOR,
+    NPRDMA_MAPS_MINOR,
+    NPRDMA_MAPS_INODE,
+    NPRDMA_MAPS_REST
+};
+
+/* A line so far. All numbers are read as hexadecimal ones: the inode, which is
+ * decimal, is compared only. */
+typedef struct nprdma_maps_line {
+    unsigned field;
+    uint64_t value[NPRDMA_MAPS_REST];
+} nprdma_maps_line_t;
+
+/* @return Nonzero at the end of a line, whose numbers are complete then */
+NPRDMA_HOOK
+static int nprdma_maps_feed(nprdma_maps_line_t *line, char c)
+{
+    uint64_t *value = &line->value[line->field];
+
+    if ((c == '\n') || (line->field == NPRDMA_MAPS_REST)) {
+        return c == '\n';
+    }
+
+    if ((c == ' ') || (c == ':') ||
+        ((c == '-') && (line->field == NPRDMA_MAPS_START))) {
+        ++line->field;
+    } else if ((c >= '0') && (c <= '9')) {
+        *value = *value * 16 + (c - '0');
+    } else if ((c >= 'a') && (c <= 'f')) {
+        *value = *value * 16 + (c - 'a' + 10);
+    }
+    return 0;
+}
+
+/* Whether a mapping is a further piece of the segment that ends at @a end */
+NPRDMA_HOOK
+static int nprdma_maps_continues(const uint64_t *value, const uint64_t *first,
+                                 uintptr_t end)
+{
+    return (value[NPRDMA_MAPS_START] == end) &&
+           (value[NPRDMA_MAPS_INODE] == first[NPRDMA_MAPS_INODE]) &&
+           (value[NPRDMA_MAPS_MAJOR] == first[NPRDMA_MAPS_MAJOR]) &&
+           (value[NPRDMA_MAPS_MINOR] == first[NPRDMA_MAPS_MINOR]) &&
+           (value[NPRDMA_MAPS_OFFSET] == end - first[NPRDMA_MAPS_START]);
+}
+
+/* First address behind the segment at an address, or 0 */
+NPRDMA_HOOK
+static uintptr_t nprdma_maps_segment_end(uintptr_t address)
+{
+    nprdma_maps_line_t line = { .field = 0 }, first = line;
+    uintptr_t end           = 0;
+    char buffer[1024];
+    long fd, size, i;
+
+    fd = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC);
+    while ((size = syscall(SYS_read, fd, buffer, sizeof(buffer))) > 0) {
+        for (i = 0; i < size; ++i) {
+            if (!nprdma_maps_feed(&line, buffer[i])) {
+                continue;
+            }
+
+            if (line.value[NPRDMA_MAPS_START] == address) {
+                first = line;
+                end   = line.value[NPRDMA_MAPS_END];
+            } else if ((end != 0) &&
+                       nprdma_maps_continues(line.value, first.value, end)) {
+                end = line.value[NPRDMA_MAPS_END];
+            }
+            memset(&line, 0, sizeof(line));
+        }
+    }
+
+    syscall(SYS_close, fd);
+    return end;
 }
 
 
