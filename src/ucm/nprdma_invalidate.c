@@ -4,24 +4,12 @@
 #define _GNU_SOURCE
 #endif
 
-#include "nprdma_invalidate.h"
 #include "nprdma_monitor_int.h"
-#include "nprdma_populate.h"
 
 #include "nprdma_probe.h"
 
 /* Page-out, in the order of ARCHITECTURE 3. All of this runs in memory hooks:
  * no allocation, no log, no lock. */
-
-
-typedef struct nprdma_sweep {
-    nprdma_monitor_t *monitor;
-    nprdma_span_t     taken;
-    nprdma_span_t     gone;
-    uint32_t          bits;
-    size_t            cleared; /* Pages that lost a bit; 1 if not known */
-    int               found;   /* There was a region */
-} nprdma_sweep_t;
 
 
 NPRDMA_HOOK
@@ -177,9 +165,8 @@ static void nprdma_sweep_quiesced(nprdma_region_obj_t *region, void *arg)
     }
 }
 
-/* Clear states by @a func, then wait for the NIC */
 NPRDMA_HOOK
-static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
+void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
 {
     nprdma_monitor_t *monitor = sweep->monitor;
 
@@ -208,8 +195,9 @@ static void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
 }
 
 NPRDMA_HOOK
-size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
-                                 nprdma_span_t gone, uint32_t bits)
+static size_t nprdma_sweep_by(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                              nprdma_span_t gone, uint32_t bits,
+                              nprdma_regions_func_t func)
 {
     nprdma_sweep_t sweep;
 
@@ -219,31 +207,23 @@ size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
     sweep.bits    = bits;
     sweep.cleared = 0;
     sweep.found   = 0;
-    nprdma_sweep_run(&sweep, nprdma_sweep_region);
+    nprdma_sweep_run(&sweep, func);
     return sweep.cleared;
 }
 
-static size_t nprdma_sweep_revoke(nprdma_monitor_t *monitor,
-                                  nprdma_span_t span,
-                                  nprdma_regions_func_t func)
+NPRDMA_HOOK
+size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                                 nprdma_span_t gone, uint32_t bits)
 {
-    nprdma_sweep_t sweep;
-
-    sweep.monitor = monitor;
-    sweep.taken   = span;
-    sweep.gone    = nprdma_span(0, 0);
-    sweep.bits    = NPRDMA_PAGE_BITS;
-    sweep.cleared = 0;
-    sweep.found   = 0;
-    nprdma_sweep_run(&sweep, func);
-    return sweep.cleared;
+    return nprdma_sweep_by(monitor, taken, gone, bits, nprdma_sweep_region);
 }
 
 void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span)
 {
     nprdma_monitor_count(&monitor->count.revoked,
-                         nprdma_sweep_revoke(monitor, span,
-                                             nprdma_sweep_uncovered));
+                         nprdma_sweep_by(monitor, span, nprdma_span(0, 0),
+                                         NPRDMA_PAGE_BITS,
+                                         nprdma_sweep_uncovered));
 }
 
 static void nprdma_sweep_dying(nprdma_region_obj_t *region, void *arg)
@@ -255,5 +235,6 @@ static void nprdma_sweep_dying(nprdma_region_obj_t *region, void *arg)
 
 void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span)
 {
-    nprdma_sweep_revoke(monitor, span, nprdma_sweep_dying);
+    nprdma_sweep_by(monitor, span, nprdma_span(0, 0), NPRDMA_PAGE_BITS,
+                    nprdma_sweep_dying);
 }

@@ -4,15 +4,10 @@
 #define _GNU_SOURCE
 #endif
 
-#include "nprdma_invalidate.h"
-#include "nprdma_monitor.h"
 #include "nprdma_monitor_int.h"
-#include "nprdma_monitor_threads.h"
 #include "ucm/access/nprdma_access.h"
 #include "ucm/access/nprdma_guard.h"
 #include "ucm/access/nprdma_pagein.h"
-#include "ucm/backend/nprdma_backend.h"
-#include "ucm/events/nprdma_lazy.h"
 
 #include <ucs/debug/log.h>
 
@@ -39,6 +34,22 @@ static struct {
     _Atomic uint32_t count;
     _Atomic pid_t    pid;
 } nprdma_monitor_fds;
+
+
+const char *nprdma_reclaim_mode_names[] = {
+    [NPRDMA_RECLAIM_OFF]     = "off",
+    [NPRDMA_RECLAIM_LOGICAL] = "logical",
+    [NPRDMA_RECLAIM_REAL]    = "real",
+    [NPRDMA_RECLAIM_SAMPLED] = "sampled",
+    [NPRDMA_RECLAIM_LAST]    = NULL
+};
+
+const char *nprdma_revoke_mode_names[] = {
+    [NPRDMA_REVOKE_NEVER]  = "never",
+    [NPRDMA_REVOKE_LAZY]   = "lazy",
+    [NPRDMA_REVOKE_STRICT] = "strict",
+    [NPRDMA_REVOKE_LAST]   = NULL
+};
 
 
 /* ---- events ---- */
@@ -384,15 +395,21 @@ nprdma_monitor_register_kind(nprdma_monitor_t *monitor, uintptr_t address,
     return UCS_OK;
 }
 
+/* @return NPRDMA_REVOKER_xx */
+static uint32_t nprdma_monitor_revoker(const nprdma_monitor_t *monitor)
+{
+    return atomic_load_explicit(&monitor->revoker.state, memory_order_relaxed);
+}
+
 ucs_status_t nprdma_monitor_register(nprdma_monitor_t *monitor,
                                      uintptr_t address, size_t length,
                                      nprdma_range_t *range)
 {
     if ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
-        ucs_unlikely(nprdma_revoker_is_new(&monitor->revoker)) &&
+        ucs_unlikely(nprdma_monitor_revoker(monitor) == NPRDMA_REVOKER_NONE) &&
         monitor->is_owner) {
         pthread_mutex_lock(&monitor->lock);
-        nprdma_revoker_start(&monitor->revoker);
+        nprdma_revoker_start(monitor);
         pthread_mutex_unlock(&monitor->lock);
     }
 
@@ -411,7 +428,7 @@ static int nprdma_monitor_is_strict(const nprdma_monitor_t *monitor)
 {
     return (monitor->params.revoke == NPRDMA_REVOKE_STRICT) ||
            ((monitor->params.revoke == NPRDMA_REVOKE_LAZY) &&
-            nprdma_revoker_is_broken(&monitor->revoker));
+            (nprdma_monitor_revoker(monitor) == NPRDMA_REVOKER_BROKEN));
 }
 
 void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
@@ -467,13 +484,8 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
         atomic_store(&monitor->trim, 1); /* It may be idle now */
     }
     if (is_lazy && !atomic_load(&monitor->revoker.awake)) {
-        nprdma_revoker_wake(&monitor->revoker);
+        nprdma_revoker_wake(monitor);
     }
-}
-
-int nprdma_monitor_tick(nprdma_monitor_t *monitor)
-{
-    return nprdma_revoker_tick(&monitor->revoker);
 }
 
 
@@ -564,7 +576,6 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
     monitor->listener.fork   = nprdma_monitor_fork;
     monitor->listener.arg    = monitor;
     pthread_mutex_init(&monitor->lock, NULL);
-    nprdma_monitor_init_revoker(monitor);
 }
 
 /* Without it munmap() is what it always was */
@@ -607,7 +618,7 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_backend;
     }
 
-    status = nprdma_monitor_start_threads(monitor);
+    status = nprdma_reclaimer_start(monitor);
     if (status != UCS_OK) {
         goto err_pagein;
     }
@@ -615,15 +626,15 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
     /* Last: from here on memory hooks use the monitor */
     status = nprdma_events_add(&monitor->listener);
     if (status != UCS_OK) {
-        goto err_threads;
+        goto err_reclaimer;
     }
 
     nprdma_monitor_start_lazy(monitor);
     *monitor_p = monitor;
     return UCS_OK;
 
-err_threads:
-    nprdma_monitor_stop_threads(monitor);
+err_reclaimer:
+    nprdma_reclaimer_stop(monitor);
 err_pagein:
     nprdma_pagein_cleanup();
 err_backend:
@@ -764,7 +775,8 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
     if (monitor->is_owner) {
         /* They have ranges of their own, and one calls the drain of the user
          * for ranges that have ended */
-        nprdma_monitor_stop_threads(monitor);
+        nprdma_revoker_stop(monitor);
+        nprdma_reclaimer_stop(monitor);
         nprdma_monitor_query(monitor, &stats);
         if (stats.ranges > 0) {
             ucs_warn("memory monitor is closed with %lu live registrations: "

@@ -3,10 +3,9 @@
 #ifndef NPRDMA_MONITOR_INT_H_
 #define NPRDMA_MONITOR_INT_H_
 
-#include "nprdma_monitor_types.h"
+#include "nprdma_monitor.h"
 #include "ucm/backend/nprdma_backend.h"
 #include "ucm/events/nprdma_events.h"
-#include "ucm/reclaim/nprdma_revoker.h"
 #include "ucm/regions/nprdma_regions.h"
 
 #include <pthread.h>
@@ -42,7 +41,29 @@ typedef struct nprdma_monitor_counters {
 } nprdma_monitor_counters_t;
 
 
-struct nprdma_reclaimer;
+/* Thread that takes pages away from peers some time after their last
+ * registration has ended (NPRDMA_REVOKE_LAZY), see nprdma_revoker.c */
+typedef struct nprdma_revoker {
+    pthread_t        thread;
+    _Atomic uint32_t state; /* NPRDMA_REVOKER_xx */
+    _Atomic uint32_t awake; /* Futex: 0 while there is no work */
+    _Atomic uint32_t stop;  /* Futex */
+} nprdma_revoker_t;
+
+enum {
+    NPRDMA_REVOKER_NONE, /* Starts with the first registration for peers */
+    NPRDMA_REVOKER_STARTED,
+    NPRDMA_REVOKER_BROKEN /* Could not be: pages are revoked at once */
+};
+
+
+/* Thread that evicts populated pages at random, see nprdma_reclaim.c */
+typedef struct nprdma_reclaimer {
+    pthread_t        thread;
+    int              is_started;
+    _Atomic uint32_t stop;   /* Futex */
+    uint64_t         random;
+} nprdma_reclaimer_t;
 
 
 /* In memory that is all zeros in a forked child */
@@ -65,13 +86,24 @@ struct nprdma_monitor {
     nprdma_populate_call_t    populates[NPRDMA_MONITOR_NUM_POPULATES];
 
     nprdma_revoker_t          revoker;
-    struct nprdma_reclaimer  *reclaimer;   /* Or NULL */
+    nprdma_reclaimer_t        reclaimer;
     int                       has_lazy;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
     /* What nprdma_monitor_query() leaves out: see
      * nprdma_monitor_restart_stats() */
     nprdma_monitor_stats_t    before;
 };
+
+
+/* Pages that are being taken away, see nprdma_invalidate.c */
+typedef struct nprdma_sweep {
+    nprdma_monitor_t *monitor;
+    nprdma_span_t     taken;
+    nprdma_span_t     gone;
+    uint32_t          bits;
+    size_t            cleared; /* Pages that lost a bit; 1 if not known */
+    int               found;   /* There was a region */
+} nprdma_sweep_t;
 
 
 static inline void nprdma_monitor_count(_Atomic uint64_t *counter, uint64_t add)
@@ -84,6 +116,53 @@ static inline size_t nprdma_region_state_bytes(const nprdma_region_t *region)
 {
     return (region->length >> NPRDMA_PAGE_SHIFT) * sizeof(uint32_t);
 }
+
+
+/* A thread is populating part of a span. For hooks. */
+int nprdma_monitor_is_populating(const nprdma_monitor_t *monitor,
+                                 nprdma_span_t span);
+
+
+/* Call a function, which clears bits and counts that in the sweep, for each
+ * region that has a part of the sweep's `taken`. Then wait for the NIC. For
+ * memory hooks. */
+void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func);
+
+/* Take pages away from the NIC; `gone`, a part of `taken`, is retired as well.
+ * When this returns their bits NPRDMA_PAGE_xx are cleared, and no access to
+ * them is in progress. For memory hooks. Returns the number of pages that lost
+ * a bit. */
+size_t nprdma_monitor_invalidate(nprdma_monitor_t *monitor, nprdma_span_t taken,
+                                 nprdma_span_t gone, uint32_t bits);
+
+/* As nprdma_monitor_invalidate(), for regions that are being dropped: others in
+ * the same memory keep their pages */
+void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span);
+
+
+/* A range of a region for peers begins, or has ended. The caller holds the lock
+ * of the region. Neither allocates nor waits. */
+void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages);
+void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages);
+
+/* Start the thread, unless it has been started before. If that fails, one line
+ * is logged. The caller serialises calls. Not for memory hooks. */
+void nprdma_revoker_start(nprdma_monitor_t *monitor);
+
+/* Memory hooks may still run */
+void nprdma_revoker_stop(nprdma_monitor_t *monitor);
+
+/* The caller holds no lock. For memory hooks. */
+void nprdma_revoker_wake(nprdma_monitor_t *monitor);
+
+
+/* If the parameters ask for it, start the reclaimer. Its seed is logged. */
+ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor);
+
+void nprdma_reclaimer_stop(nprdma_monitor_t *monitor);
+
+/* Sleep for some seconds, or until `stop` is set and woken */
+void nprdma_monitor_sleep(_Atomic uint32_t *stop, double seconds);
 
 END_C_DECLS
 

@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_monitor_int.h"
-#include "nprdma_populate.h"
 
 #include <sched.h>
 #include <time.h>

@@ -111,10 +111,8 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     }
 
     info_size = words * (sizeof(*region->retired) + sizeof(*region->pending)) +
-                num_chunks * (sizeof(*region->retired_in) +
-                              sizeof(*region->touched) +
-                              sizeof(*region->pending_in) +
-                              sizeof(*region->ended));
+                num_chunks * (sizeof(*region->touched) +
+                              sizeof(*region->marks));
     info      = nprdma_regions_mmap(info_size);
     if (info == NULL) {
         return NULL;
@@ -133,20 +131,15 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     region->num_chunks    = num_chunks;
     region->info_size     = info_size;
     region->retired       = (_Atomic uint64_t*)info;
-    region->pending       = (uint64_t*)(region->retired + words);
-    region->retired_in    = (_Atomic uint16_t*)(region->pending + words);
-    region->touched       = (_Atomic uint8_t*)(region->retired_in + num_chunks);
-    region->pending_in    = (uint8_t*)(region->touched + num_chunks);
-    region->ended         = region->pending_in + num_chunks;
-    region->revoke_first  = 0;
-    region->revoke_end    = 0;
-    region->revoke_tick   = 0;
-    region->num_pending   = 0;
+    region->pending       = region->retired + words;
+    region->touched       = (_Atomic uint8_t*)(region->pending + words);
+    region->marks         = (uint8_t*)(region->touched + num_chunks);
+    region->is_marked     = 0;
     ucs_list_head_init(&region->ranges);
     atomic_store(&region->lock, 0);
     atomic_store(&region->is_closed, 0);
     atomic_store(&region->idle_since, 0);
-    atomic_store(&region->num_retired, 0);
+    atomic_store(&region->has_retired, 0);
     return region;
 }
 
@@ -543,127 +536,74 @@ static uint64_t nprdma_region_mask(size_t word, size_t first, size_t end)
     return mask;
 }
 
-/* @return The end of a chunk that a page is in, or the end of the pages */
 NPRDMA_HOOK
-static size_t nprdma_region_chunk_end(size_t first, size_t end)
+void nprdma_bits_set(_Atomic uint64_t *bits, size_t first, size_t end)
 {
-    size_t next = (first | (NPRDMA_CHUNK_PAGES - 1)) + 1;
-
-    return (next < end) ? next : end;
-}
-
-/* Retire pages [first, end) of one chunk. @return How many were retired. */
-NPRDMA_HOOK
-static unsigned nprdma_region_set_retired(nprdma_region_obj_t *region,
-                                          size_t first, size_t end)
-{
-    unsigned count = 0;
-    uint64_t mask, old;
-    size_t word;
-
-    for (word = first / NPRDMA_REGIONS_BITS;
-         word * NPRDMA_REGIONS_BITS < end; ++word) {
-        mask = nprdma_region_mask(word, first, end);
-        old  = atomic_load(&region->retired[word]);
-        if ((old & mask) != mask) {
-            old = atomic_fetch_or(&region->retired[word], mask);
-        }
-        count += __builtin_popcountll(old & mask);
-    }
-
-    return count;
-}
-
-/* @return How many pages [first, end) of one chunk were retired */
-NPRDMA_HOOK
-static unsigned nprdma_region_clear_retired(nprdma_region_obj_t *region,
-                                            size_t first, size_t end)
-{
-    unsigned count = 0;
     uint64_t mask;
     size_t word;
 
-    for (word = first / NPRDMA_REGIONS_BITS;
-         word * NPRDMA_REGIONS_BITS < end; ++word) {
+    for (word = first / NPRDMA_REGIONS_BITS; word * NPRDMA_REGIONS_BITS < end;
+         ++word) {
         mask = nprdma_region_mask(word, first, end);
-        if ((atomic_load(&region->retired[word]) & mask) != 0) {
-            mask  &= atomic_fetch_and(&region->retired[word], ~mask);
-            count += __builtin_popcountll(mask);
+        if ((atomic_load(&bits[word]) & mask) != mask) {
+            atomic_fetch_or(&bits[word], mask);
         }
     }
-
-    return count;
 }
 
 NPRDMA_HOOK
-static void nprdma_region_uncount(nprdma_region_obj_t *region, size_t chunk,
-                                  unsigned count)
+void nprdma_bits_clear(_Atomic uint64_t *bits, size_t first, size_t end)
 {
-    if (count > 0) {
-        atomic_fetch_sub(&region->retired_in[chunk], count);
-        atomic_fetch_sub(&region->num_retired, count);
+    uint64_t mask;
+    size_t word;
+
+    for (word = first / NPRDMA_REGIONS_BITS; word * NPRDMA_REGIONS_BITS < end;
+         ++word) {
+        mask = nprdma_region_mask(word, first, end);
+        if ((atomic_load(&bits[word]) & mask) != 0) {
+            atomic_fetch_and(&bits[word], ~mask);
+        }
     }
+}
+
+NPRDMA_HOOK
+size_t nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end)
+{
+    uint64_t found;
+    size_t word;
+
+    for (word = first / NPRDMA_REGIONS_BITS; word * NPRDMA_REGIONS_BITS < end;
+         ++word) {
+        found = atomic_load(&bits[word]) & nprdma_region_mask(word, first, end);
+        if (found != 0) {
+            return word * NPRDMA_REGIONS_BITS + __builtin_ctzll(found);
+        }
+    }
+    return end;
 }
 
 NPRDMA_HOOK
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages)
 {
-    size_t end = pages.first + pages.count;
-    size_t first, next, chunk;
-
-    for (first = pages.first; first < end; first = next) {
-        next  = nprdma_region_chunk_end(first, end);
-        chunk = first / NPRDMA_CHUNK_PAGES;
-        /* Counted first: a reader that finds no count must not miss a bit */
-        atomic_fetch_add(&region->num_retired, next - first);
-        atomic_fetch_add(&region->retired_in[chunk], next - first);
-        nprdma_region_uncount(region, chunk,
-                              nprdma_region_set_retired(region, first, next));
-    }
+    /* First: a reader that does not find this must not miss a bit */
+    atomic_store(&region->has_retired, 1);
+    nprdma_bits_set(region->retired, pages.first, pages.first + pages.count);
 }
 
 NPRDMA_HOOK
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
 {
-    size_t end = pages.first + pages.count;
-    size_t first, next, chunk;
-
-    if ((atomic_load(&region->num_retired) == 0) ||
-        atomic_load(&region->is_closed)) {
-        return;
-    }
-
-    for (first = pages.first; first < end; first = next) {
-        next  = nprdma_region_chunk_end(first, end);
-        chunk = first / NPRDMA_CHUNK_PAGES;
-        if (atomic_load(&region->retired_in[chunk]) > 0) {
-            nprdma_region_uncount(region, chunk,
-                                  nprdma_region_clear_retired(region, first,
-                                                              next));
-        }
+    if (atomic_load(&region->has_retired) && !atomic_load(&region->is_closed)) {
+        nprdma_bits_clear(region->retired, pages.first,
+                          pages.first + pages.count);
     }
 }
 
 size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
                                  nprdma_pages_t pages)
 {
-    size_t end = pages.first + pages.count;
-    uint64_t retired;
-    size_t word;
-
-    if (atomic_load(&region->num_retired) == 0) {
-        return pages.count;
-    }
-
-    for (word = pages.first / NPRDMA_REGIONS_BITS;
-         word * NPRDMA_REGIONS_BITS < end; ++word) {
-        retired = atomic_load(&region->retired[word]) &
-                  nprdma_region_mask(word, pages.first, end);
-        if (retired != 0) {
-            return word * NPRDMA_REGIONS_BITS + __builtin_ctzll(retired) -
-                   pages.first;
-        }
-    }
-
-    return pages.count;
+    return atomic_load(&region->has_retired) ?
+           nprdma_bits_next(region->retired, pages.first,
+                            pages.first + pages.count) - pages.first :
+           pages.count;
 }

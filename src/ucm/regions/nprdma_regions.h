@@ -54,28 +54,20 @@ typedef struct nprdma_region_obj {
     _Atomic uint64_t         idle_since; /* Tick of the monitor's clock */
     void                    *backend_priv;
     size_t                   num_chunks;
-    _Atomic uint64_t         num_retired;
+    atomic_int               has_retired; /* One of its pages ever was */
+    int                      is_marked;   /* Under the lock: see marks */
 
-    /* Data of the revoker, under the lock. The next tick examines the chunks
-     * [revoke_first, revoke_end). */
-    size_t                   revoke_first;
-    size_t                   revoke_end;
-    size_t                   num_pending; /* Chunks with pending pages */
-    uint32_t                 revoke_tick; /* Last tick that examined it */
-
-    /* In one block of memory; an array has an element per chunk unless said
-     * otherwise */
+    /* In one block of memory */
     size_t                   info_size;
     /* Bit per page: unmapped since it was registered */
     _Atomic uint64_t        *retired;
-    _Atomic uint16_t        *retired_in; /* Number of bits set in retired */
-    _Atomic uint8_t         *touched;    /* Nonzero: may have been populated */
-    /* Bit per page: to be revoked by the next tick */
-    uint64_t                *pending;
-    uint8_t                 *pending_in; /* Nonzero: bits are set in pending */
-    uint8_t                 *ended;      /* Nonzero: a range in it has ended */
+    /* Bit per page: to be revoked by the next tick. Changes under the lock. */
+    _Atomic uint64_t        *pending;
+    _Atomic uint8_t         *touched;     /* Chunks that may be populated */
+    /* Per chunk, why the next tick examines it. Under the lock. */
+    uint8_t                 *marks;
 
-    struct nprdma_region_obj *next;      /* Free objects */
+    struct nprdma_region_obj *next;       /* Free objects */
 } nprdma_region_obj_t;
 
 
@@ -178,6 +170,14 @@ typedef struct nprdma_pages {
 
 nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
                                    nprdma_span_t span);
+
+
+/* A bit per page. Bits of the pages [first, end) are set or cleared; next is the
+ * first page with a bit, or end. For memory hooks. */
+void nprdma_bits_set(_Atomic uint64_t *bits, size_t first, size_t end);
+void nprdma_bits_clear(_Atomic uint64_t *bits, size_t first, size_t end);
+size_t
+nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end);
 
 
 /* Retire pages: they are not mapped any more. A new mapping at the same

@@ -8,7 +8,6 @@
 #include "nprdma_loop.h"
 #include "nprdma_mrs.h"
 
-#include "ucm/nprdma_invalidate.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/time/time.h>

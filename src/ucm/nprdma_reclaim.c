@@ -4,33 +4,27 @@
 #define _GNU_SOURCE
 #endif
 
-#include "nprdma_reclaim.h"
+#include "nprdma_monitor_int.h"
 #include "ucm/access/nprdma_pagein.h"
-#include "ucm/events/nprdma_events.h"
 
 #include <nprdma_thread.h>
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/math.h>
 
 #include <limits.h>
 #include <linux/futex.h>
-#include <stdlib.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
+
+/* The reclaimer evicts populated pages at random. So operations meet absent
+ * pages often, which is rare on a machine with enough memory. The choice of
+ * pages is a function of the seed and of the pages populated at that moment. */
 
 
 /* Seconds between two bursts of pages; longer if a burst were less than one */
 #define NPRDMA_RECLAIM_INTERVAL 1e-3
-
-
-struct nprdma_reclaimer {
-    nprdma_reclaimer_params_t params;
-    pthread_t                 thread;
-    _Atomic uint32_t          stop; /* Futex */
-    uint64_t                  random;
-};
 
 
 /* Search for a populated page, which begins at a random page */
@@ -84,24 +78,24 @@ static void nprdma_reclaim_pick(nprdma_region_obj_t *region, void *arg)
 }
 
 /* @return Nonzero if a page was evicted */
-static int nprdma_reclaim_page(nprdma_reclaimer_t *reclaimer)
+static int nprdma_reclaim_page(nprdma_monitor_t *monitor)
 {
-    const nprdma_reclaimer_params_t *params = &reclaimer->params;
-    nprdma_reclaim_pick_t pick              = { .found = 0 };
-    nprdma_span_t all                       = nprdma_span(0, UINTPTR_MAX);
-    uint64_t num_pages                      = atomic_load(params->num_bytes) /
-                                              sizeof(uint32_t);
+    nprdma_reclaim_pick_t pick = { .found = 0 };
+    nprdma_span_t all          = nprdma_span(0, UINTPTR_MAX);
+    uint64_t num_pages         = atomic_load(&monitor->state_bytes) /
+                                 sizeof(uint32_t);
     nprdma_span_t page;
+    size_t cleared;
 
     if (num_pages == 0) {
         return 0;
     }
 
-    pick.place = nprdma_reclaim_random(reclaimer) % num_pages;
-    nprdma_regions_foreach(params->regions, all, nprdma_reclaim_pick, &pick);
+    pick.place = nprdma_reclaim_random(&monitor->reclaimer) % num_pages;
+    nprdma_regions_foreach(&monitor->regions, all, nprdma_reclaim_pick, &pick);
     if (!pick.found) {
         pick.place = 0;
-        nprdma_regions_foreach(params->regions, all, nprdma_reclaim_pick,
+        nprdma_regions_foreach(&monitor->regions, all, nprdma_reclaim_pick,
                                &pick);
     }
     if (!pick.found) {
@@ -110,39 +104,29 @@ static int nprdma_reclaim_page(nprdma_reclaimer_t *reclaimer)
 
     page = nprdma_span(pick.address, pick.address + NPRDMA_PAGE_SIZE);
     nprdma_events_block(page);
-    params->evict(params->arg, page);
-    if (params->is_real) {
+    cleared = nprdma_monitor_invalidate(monitor, page, nprdma_span(0, 0),
+                                        NPRDMA_PAGE_BITS);
+    nprdma_monitor_count(&monitor->count.reclaimed, cleared);
+    if (monitor->params.reclaim == NPRDMA_RECLAIM_REAL) {
         nprdma_pagein_evict(pick.address, 1);
     }
     nprdma_events_unblock();
     return 1;
 }
 
-static void nprdma_reclaim_sleep(nprdma_reclaimer_t *reclaimer, double seconds)
-{
-    struct timespec timeout;
-
-    timeout.tv_sec  = (time_t)seconds;
-    timeout.tv_nsec = (long)((seconds - (double)timeout.tv_sec) * 1e9);
-    syscall(SYS_futex, &reclaimer->stop, FUTEX_WAIT_PRIVATE, 0, &timeout);
-}
-
 static void *nprdma_reclaim_run(void *arg)
 {
-    nprdma_reclaimer_t *reclaimer = arg;
-    double rate                   = reclaimer->params.rate;
-    double interval               = NPRDMA_RECLAIM_INTERVAL;
-    double due                    = 0;
+    nprdma_monitor_t *monitor = arg;
+    _Atomic uint32_t *stop    = &monitor->reclaimer.stop;
+    double rate               = monitor->params.reclaim_rate;
+    double interval           = ucs_max(NPRDMA_RECLAIM_INTERVAL, 1 / rate);
+    double due                = 0;
 
-    if (1 / rate > interval) {
-        interval = 1 / rate;
-    }
-
-    while (!atomic_load(&reclaimer->stop)) {
-        nprdma_reclaim_sleep(reclaimer, interval);
-        for (due += rate * interval; (due >= 1) &&
-                                     !atomic_load(&reclaimer->stop); due -= 1) {
-            if (!nprdma_reclaim_page(reclaimer)) {
+    while (!atomic_load(stop)) {
+        nprdma_monitor_sleep(stop, interval);
+        for (due += rate * interval; (due >= 1) && !atomic_load(stop);
+             due -= 1) {
+            if (!nprdma_reclaim_page(monitor)) {
                 due = 0;
                 break;
             }
@@ -152,42 +136,40 @@ static void *nprdma_reclaim_run(void *arg)
     return NULL;
 }
 
-ucs_status_t nprdma_reclaimer_start(const nprdma_reclaimer_params_t *params,
-                                    nprdma_reclaimer_t **reclaimer_p)
+ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor)
 {
-    nprdma_reclaimer_t *reclaimer;
-    uint64_t seed;
+    nprdma_reclaimer_t *reclaimer = &monitor->reclaimer;
+    nprdma_reclaim_mode_t mode    = monitor->params.reclaim;
+    uint64_t seed                 = monitor->params.seed;
 
-    reclaimer = calloc(1, sizeof(*reclaimer));
-    if (reclaimer == NULL) {
-        return UCS_ERR_NO_MEMORY;
+    if ((mode != NPRDMA_RECLAIM_LOGICAL) && (mode != NPRDMA_RECLAIM_REAL)) {
+        return UCS_OK;
     }
 
-    seed = params->seed;
-    if ((seed == 0) &&
-        (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))) {
+    if ((seed == 0) && (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))) {
         seed = (uint64_t)getpid();
     }
 
-    reclaimer->params = *params;
     reclaimer->random = seed;
-
-    if (nprdma_thread_start(&reclaimer->thread, nprdma_reclaim_run,
-                            reclaimer) != 0) {
-        free(reclaimer);
+    if (nprdma_thread_start(&reclaimer->thread, nprdma_reclaim_run, monitor) !=
+        0) {
         return UCS_ERR_NO_MEMORY;
     }
 
+    reclaimer->is_started = 1;
     ucs_info("reclaimer evicts %g pages per second (%s), seed %lu",
-             params->rate, params->mode, seed);
-    *reclaimer_p = reclaimer;
+             monitor->params.reclaim_rate, nprdma_reclaim_mode_names[mode],
+             seed);
     return UCS_OK;
 }
 
-void nprdma_reclaimer_stop(nprdma_reclaimer_t *reclaimer)
+void nprdma_reclaimer_stop(nprdma_monitor_t *monitor)
 {
-    atomic_store(&reclaimer->stop, 1);
-    syscall(SYS_futex, &reclaimer->stop, FUTEX_WAKE_PRIVATE, INT_MAX);
-    pthread_join(reclaimer->thread, NULL);
-    free(reclaimer);
+    nprdma_reclaimer_t *reclaimer = &monitor->reclaimer;
+
+    if (reclaimer->is_started) {
+        atomic_store(&reclaimer->stop, 1);
+        syscall(SYS_futex, &reclaimer->stop, FUTEX_WAKE_PRIVATE, INT_MAX);
+        pthread_join(reclaimer->thread, NULL);
+    }
 }
