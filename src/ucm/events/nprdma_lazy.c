@@ -68,10 +68,8 @@ typedef struct nprdma_lazy {
     size_t              limit;
     _Atomic uint64_t    order;
     _Atomic uint64_t    bytes; /* Kept, or about to be or to go */
-    _Atomic uint64_t    kept;
     _Atomic uint64_t    reused;
     _Atomic uint64_t    dropped;
-    _Atomic uint64_t    tainted;
     nprdma_lazy_place_t places[NPRDMA_LAZY_NUM_PLACES];
 } nprdma_lazy_t;
 
@@ -255,11 +253,9 @@ static nprdma_span_t nprdma_lazy_block(const nprdma_lazy_place_t *place)
 
 /* The block of a claimed place is not kept any more */
 NPRDMA_HOOK
-static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
-                               _Atomic uint64_t *counter)
+static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
 {
     atomic_fetch_sub(&lazy->bytes, place->end - place->start);
-    atomic_fetch_add(counter, 1);
     atomic_store(&place->state, NPRDMA_LAZY_FREE);
 }
 
@@ -276,7 +272,8 @@ static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
     is_gone = nprdma_lazy_unmap(block) || must;
     nprdma_events_unblock();
     if (is_gone) {
-        nprdma_lazy_forget(lazy, place, &lazy->dropped);
+        atomic_fetch_add(&lazy->dropped, 1);
+        nprdma_lazy_forget(lazy, place);
     } else {
         atomic_store(&place->state, NPRDMA_LAZY_KEPT);
     }
@@ -332,10 +329,10 @@ static void nprdma_lazy_clear(nprdma_lazy_t *lazy, nprdma_span_t span,
                 *exact_p = place;
                 continue;
             }
-            atomic_fetch_add(&lazy->tainted, 1);
             atomic_store(&place->state, NPRDMA_LAZY_FREE);
         } else if (is_gone) {
-            nprdma_lazy_forget(lazy, place, &lazy->dropped);
+            atomic_fetch_add(&lazy->dropped, 1);
+            nprdma_lazy_forget(lazy, place);
         } else {
             nprdma_lazy_release(lazy, place, 1);
         }
@@ -436,12 +433,11 @@ static int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
     if ((atomic_load(&lazy->bytes) > lazy->limit) ||
         (atomic_load(&lazy->paused) > 0) || nprdma_lazy_is_limited() ||
         !nprdma_lazy_close(block)) {
-        nprdma_lazy_forget(lazy, place, &lazy->tainted);
+        nprdma_lazy_forget(lazy, place);
         return 0;
     }
 
     atomic_store(&place->order, atomic_fetch_add(&lazy->order, 1));
-    atomic_fetch_add(&lazy->kept, 1);
     atomic_store(&place->state, NPRDMA_LAZY_KEPT);
 
     /* Either this sees the pause, or the pause has seen the place */
@@ -474,7 +470,8 @@ static void *nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
         return MAP_FAILED;
     }
 
-    nprdma_lazy_forget(lazy, place, &lazy->reused);
+    atomic_fetch_add(&lazy->reused, 1);
+    nprdma_lazy_forget(lazy, place);
     return (void*)block.start;
 }
 
@@ -679,8 +676,8 @@ static int nprdma_lazy_works(nprdma_lazy_t *lazy)
         }
     }
     nprdma_lazy_drop_all(lazy);
-    works      = (lazy->reused > 0);
-    lazy->kept = lazy->reused = lazy->dropped = lazy->tainted = 0;
+    works        = (lazy->reused > 0);
+    lazy->reused = lazy->dropped = 0;
     return works;
 }
 
@@ -752,9 +749,7 @@ void nprdma_lazy_query(nprdma_lazy_stats_t *stats)
     memset(stats, 0, sizeof(*stats));
     if (lazy != NULL) {
         stats->bytes   = lazy->bytes;
-        stats->kept    = lazy->kept;
         stats->reused  = lazy->reused;
         stats->dropped = lazy->dropped;
-        stats->tainted = lazy->tainted;
     }
 }

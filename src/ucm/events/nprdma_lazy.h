@@ -27,11 +27,8 @@ BEGIN_C_DECLS
 
 typedef struct nprdma_lazy_stats {
     uint64_t bytes;   /* Of blocks that are kept now */
-    uint64_t kept;    /* Blocks that were kept in place of being unmapped */
-    uint64_t reused;  /* Of these given to a mapping */
-    uint64_t dropped; /* Of these unmapped */
-    /* Blocks that could not be kept, for what the program has done to them */
-    uint64_t tainted;
+    uint64_t reused;  /* Blocks that were kept and given to a mapping */
+    uint64_t dropped; /* Blocks that were kept and unmapped */
 } nprdma_lazy_stats_t;
 
 

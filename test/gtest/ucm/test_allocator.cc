@@ -56,21 +56,6 @@ protected:
                                         INT32_MIN, inside, nullptr));
     }
 
-    static char *block(size_t length = MiB)
-    {
-        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        EXPECT_NE(MAP_FAILED, ptr);
-        return (char*)ptr;
-    }
-
-    static nprdma_lazy_stats_t kept()
-    {
-        nprdma_lazy_stats_t result;
-        nprdma_lazy_query(&result);
-        return result;
-    }
-
     /* A call of mremap() empties the pool. @a any is a mapped page. */
     static void drop(void *any)
     {

@@ -15,7 +15,6 @@
 #include <cstring>
 #include <functional>
 
-#include <csetjmp>
 #include <csignal>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -30,7 +29,6 @@ static struct {
     siginfo_t  info;
     uintptr_t  stack;
     sigset_t   mask;
-    sigjmp_buf back;
 } seen;
 
 static struct sigaction replaced[10];
@@ -58,12 +56,6 @@ static void on_fault_mend(int sig, siginfo_t *info, void *)
 {
     note(0, sig, info);
     mend(info);
-}
-
-static void on_fault_jump(int sig, siginfo_t *info, void *)
-{
-    note(2, sig, info);
-    siglongjmp(seen.back, 1);
 }
 
 /* Passes a signal that is not its own on to the replaced handler */
@@ -181,26 +173,6 @@ TEST_F(test_fault, true_faults_kill)
 {
     expect_death(SIGSEGV, []() { init(); expect_errors(); fault(); });
     expect_death(SIGBUS, []() { init(); expect_errors(); fault_bus(); });
-}
-
-/* A fatal fault leaves a core file, or none, as without our handler */
-TEST_F(test_fault, leaves_a_core_file)
-{
-    char dir[] = "/tmp/nprdma-core-XXXXXX";
-    ASSERT_NE(nullptr, mkdtemp(dir));
-    auto die = [&](bool is_there) {
-        return run([&]() {
-            struct rlimit limit = {RLIM_INFINITY, RLIM_INFINITY};
-            setrlimit(RLIMIT_CORE, &limit);
-            EXPECT_EQ(0, chdir(dir));
-            if (is_there) {
-                init();
-            }
-            fault();
-        });
-    };
-    EXPECT_EQ(die(false), die(true));
-    EXPECT_EQ(0, system((std::string("rm -rf ") + dir).c_str()));
 }
 
 TEST_F(test_fault, ignored)
@@ -371,31 +343,6 @@ TEST_F(test_fault, handler_after_stays)
     });
 }
 
-/* As libraries do that test whether an address is mapped */
-TEST_F(test_fault, handler_for_a_while)
-{
-    expect_ok([]() {
-        struct sigaction old;
-
-        handle(SIGSEGV, on_fault_mend);
-        init();
-        for (int i = 0; i < 50; ++i) {
-            handle(SIGSEGV, on_fault_jump, 0, &old);
-            expect_errors();
-            if (sigsetjmp(seen.back, 1) == 0) {
-                fault();
-                ADD_FAILURE();
-            }
-            EXPECT_EQ(i + 1, seen.calls[2]);
-            sigaction(SIGSEGV, &old, nullptr);
-            expect_errors();
-            fault();
-            EXPECT_EQ(i + 1, seen.calls[0]);
-            close_hole();
-        }
-    });
-}
-
 /* ---- threads, processes, the end ---- */
 
 TEST_F(test_fault, thread_that_blocks_signals)
@@ -415,20 +362,6 @@ TEST_F(test_fault, thread_that_blocks_signals)
         sigemptyset(&all);
         pthread_sigmask(SIG_SETMASK, &all, nullptr);
         EXPECT_TRUE(nprdma_fault_may_touch());
-    });
-}
-
-TEST_F(test_fault, forked_child)
-{
-    expect_ok([]() {
-        init();
-        expect_errors();
-        expect_ok([]() {
-            init();
-            expect_errors();
-        });
-        expect_death(SIGSEGV, []() { fault(); });
-        expect_errors();
     });
 }
 

@@ -2,8 +2,6 @@
 
 #include <ucm/access/nprdma_guard.h>
 
-#include <ucm/api/ucm.h>
-
 #include "test_child.h"
 
 #include <gtest/gtest.h>
@@ -44,36 +42,6 @@ protected:
     {
         return nprdma_guard_enter((uintptr_t)ptr, 8, ticket);
     }
-
-    /* A call that unmaps memory waits for an access to it that is in
-     * progress */
-    template<typename F> void expect_waits(void *ptr, F call)
-    {
-        nprdma_guard_ticket_t ticket, other;
-        std::atomic<bool> done(false);
-
-        ASSERT_EQ(UCS_OK, enter(ptr, &ticket));
-        std::thread caller([&]() {
-            call();
-            done = true;
-        });
-
-        /* When the call has begun, no further access may enter the range */
-        ucs_status_t status;
-        while ((status = enter(ptr, &other)) == UCS_OK) {
-            nprdma_guard_leave(&other);
-            std::this_thread::yield();
-        }
-        EXPECT_EQ(UCS_ERR_BUSY, status);
-        EXPECT_FALSE(done);
-
-        nprdma_guard_leave(&ticket);
-        caller.join();
-
-        /* After the call the address is accessible again */
-        EXPECT_EQ(UCS_OK, enter(ptr, &other));
-        nprdma_guard_leave(&other);
-    }
 };
 
 /* An access that needs exclusive use of a word waits for accesses to it */
@@ -103,56 +71,35 @@ TEST_F(test_guard, waits_for_accesses)
     munmap(ptr, 2 * page);
 }
 
+/* A call that unmaps memory waits for an access to it that is in progress. From
+ * its beginning on no further access may enter its range, but others may. */
 TEST_F(test_guard, munmap)
 {
-    void *ptr = map(4 * page);
+    char *ptr = (char*)map(4 * page);
+    nprdma_guard_ticket_t ticket, other;
+    std::atomic<bool> done(false);
+    ucs_status_t status;
 
-    expect_waits((char*)ptr + page, [=]() { munmap(ptr, 4 * page); });
-}
-
-namespace {
-struct held_call {
-    std::atomic<bool> inside{false};
-    std::atomic<bool> go_on{false};
-    void              *address = nullptr;
-
-    static void callback(ucm_event_type_t, ucm_event_t *event, void *arg)
-    {
-        auto *self = static_cast<held_call*>(arg);
-        if (event->munmap.address == self->address) {
-            self->inside = true;
-            while (!self->go_on) {
-            }
-        }
-    }
-};
-}
-
-TEST_F(test_guard, blocks_its_range_only)
-{
-    nprdma_guard_ticket_t ticket;
-    held_call call;
-    char *ptr = (char*)map(2 * page);
-
-    call.address = ptr;
-    ASSERT_EQ(UCS_OK, ucm_set_event_handler(UCM_EVENT_MUNMAP, 5,
-                                            held_call::callback, &call));
-    std::thread caller([=]() { munmap(ptr, page); });
-    while (!call.inside) {
+    ASSERT_EQ(UCS_OK, enter(ptr + page, &ticket));
+    std::thread caller([&]() {
+        munmap(ptr, 2 * page);
+        done = true;
+    });
+    while ((status = enter(ptr + page, &other)) == UCS_OK) {
+        nprdma_guard_leave(&other);
         std::this_thread::yield();
     }
+    EXPECT_EQ(UCS_ERR_BUSY, status);
+    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr + 2 * page - 4, &other));
+    EXPECT_EQ(UCS_OK, enter(ptr + 2 * page, &other));
+    nprdma_guard_leave(&other);
+    EXPECT_FALSE(done);
 
-    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr, &ticket));
-    EXPECT_EQ(UCS_ERR_BUSY, enter(ptr + page - 4, &ticket));
-    EXPECT_EQ(UCS_OK, enter(ptr + page, &ticket));
     nprdma_guard_leave(&ticket);
-
-    call.go_on = true;
     caller.join();
-    ucm_unset_event_handler(UCM_EVENT_MUNMAP, held_call::callback, &call);
-    EXPECT_EQ(UCS_OK, enter(ptr, &ticket));
-    nprdma_guard_leave(&ticket);
-    munmap(ptr + page, page);
+    EXPECT_EQ(UCS_OK, enter(ptr, &other));
+    nprdma_guard_leave(&other);
+    munmap(ptr + 2 * page, 2 * page);
 }
 
 TEST_F(test_guard, too_many_accesses)

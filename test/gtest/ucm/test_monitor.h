@@ -107,6 +107,22 @@ protected:
         return ptr;
     }
 
+    /* Memory where the kernel likes */
+    static char *block(size_t length = (size_t)1 << 20)
+    {
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        return (char*)ptr;
+    }
+
+    static nprdma_lazy_stats_t kept()
+    {
+        nprdma_lazy_stats_t result;
+        nprdma_lazy_query(&result);
+        return result;
+    }
+
     ucs_status_t reg(nprdma_range_t *range, const void *ptr, size_t length)
     {
         return nprdma_monitor_register(monitor, (uintptr_t)ptr, length, range);

@@ -343,41 +343,6 @@ TEST_F(test_monitor_events, pages_come_back_after_failed_calls)
     munmap(ptr, 16 * page);
 }
 
-TEST_F(test_monitor_events, mremap_fixed_replaces_its_target)
-{
-    nprdma_range_t from, to;
-    start();
-    char *source = map(), *target = map();
-
-    memset(source, 1, 16 * page);
-    memset(target, 2, 16 * page);
-    ASSERT_EQ(UCS_OK, reg(&from, source, 16 * page));
-    ASSERT_EQ(UCS_OK, reg(&to, target, 16 * page));
-    ASSERT_EQ(UCS_OK, populate(&from));
-    ASSERT_EQ(UCS_OK, populate(&to));
-    void *result = mremap(source, 4 * page, 4 * page,
-                          MREMAP_MAYMOVE | MREMAP_FIXED, target);
-    bool moved   = result == target;
-    bool gone    = result != MAP_FAILED;
-    EXPECT_EQ(0, all_bits(&from, source, 4 * page));
-    EXPECT_EQ(0, all_bits(&to, target, 4 * page));
-    EXPECT_EQ(gone ? UCS_ERR_INVALID_ADDR : UCS_OK, populate(&from));
-    EXPECT_EQ(UCS_OK, populate(&to));
-    EXPECT_EQ(moved ? 1 : 2, target[0]);
-    unreg(&from);
-    unreg(&to);
-    munmap(source, 16 * page);
-    munmap(target, 16 * page);
-    if (gone && !moved) {
-        munmap(result, 4 * page);
-    }
-    if (!moved) {
-        GTEST_SKIP() << "the hook of this UCX loses the target of mremap(): "
-                     << "the call has "
-                     << (gone ? "moved it elsewhere" : "failed");
-    }
-}
-
 TEST_F(test_monitor_events, shmdt_and_shmat)
 {
     nprdma_range_t range;

@@ -225,27 +225,6 @@ TEST_F(test_monitor_populate, inaccessible_memory_is_refused)
     close(fd);
 }
 
-/* The kernel reports for a range only that not all of it could be populated */
-TEST_F(test_monitor_populate, first_bad_page_is_found)
-{
-    nprdma_range_t range;
-    char *ptr = map(chunk);
-
-    for (size_t bad : { 0, 1, 2, 255, 256, 300, 510, 511 }) {
-        mprotect(ptr + bad * page, page, PROT_NONE);
-        ASSERT_EQ(UCS_OK, reg(&range, ptr, chunk));
-        uint64_t pageins = stats().pageins;
-        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-        EXPECT_LE(stats().pageins - pageins, 22u);
-        for (size_t i = 0; i < chunk / page; ++i) {
-            ASSERT_EQ(i < bad, bits(&range, ptr + i * page) != 0) << bad;
-        }
-        unreg(&range, 1);
-        mprotect(ptr + bad * page, page, PROT_READ | PROT_WRITE);
-    }
-    munmap(ptr, chunk);
-}
-
 TEST_F(test_monitor_populate, resident_pages_only)
 {
     nprdma_range_t range;
@@ -388,15 +367,6 @@ protected:
         }
     }
 
-    /* Ends when another drain has begun */
-    NPRDMA_HOOK static void drain_both(test_monitor *arg)
-    {
-        auto self = static_cast<test_monitor_populate_race*>(arg);
-        while ((load(self->drains) < 2) && !load(self->stop_nics)) {
-            sched_yield();
-        }
-    }
-
     void run_nic(nic *nic, nprdma_range_t *range, char *ptr, unsigned seed)
     {
         while (!stop_nics) {
@@ -512,58 +482,6 @@ TEST_F(test_monitor_populate_race, populate_and_events)
     unreg(&range);
     munmap(ptr, num_pages * page);
 }
-
-/* Hooks look regions up that are destroyed and created again at the same
- * address */
-TEST_F(test_monitor_populate_race, events_while_regions_come_and_go)
-{
-    static constexpr size_t num_granules = 4;
-    size_t granule = params.region_size;
-    char *ptr      = nullptr;
-    std::vector<std::thread> threads;
-
-    stop();
-    params.max_metadata = 0;
-    start();
-    ptr      = map(num_granules * granule);
-    on_drain = drain_nics;
-    for (unsigned t = 0; t < 2; ++t) {
-        threads.emplace_back([&, t]() {
-            nprdma_range_t range;
-            unsigned seed = t;
-            for (int i = 0; i < 2000; ++i) {
-                char *at = ptr + rand_r(&seed) % num_granules * granule +
-                           t * 16 * page;
-                ASSERT_EQ(UCS_OK, reg(&range, at, 4 * page));
-                populate(&range, NPRDMA_POPULATE_WRITE);
-                ++nics[t].seq;
-                for (size_t p = 0; p < 4 * page; p += page) {
-                    if (bits(&range, at + p) && !is_present(at + p)) {
-                        ++violations;
-                    }
-                }
-                ++nics[t].seq;
-                unreg(&range, i % 2);
-            }
-        });
-        threads.emplace_back([&, t]() {
-            unsigned seed = 10 + t;
-            for (int i = 0; i < 4000; ++i) {
-                madvise(ptr + rand_r(&seed) % num_granules * granule, 32 * page,
-                        MADV_DONTNEED);
-            }
-        });
-    }
-    for (auto &thread : threads) {
-        thread.join();
-    }
-    on_drain = nullptr;
-    EXPECT_EQ(0u, violations);
-    EXPECT_GT(stats().evicted, 0u);
-    EXPECT_GT(stats().invalidated, 0u);
-    munmap(ptr, num_granules * granule);
-}
-
 
 class test_monitor_populate_reclaim : public test_monitor {
 protected:

@@ -5,10 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <chrono>
 #include <set>
 #include <thread>
-#include <vector>
 
 class test_reg : public ::testing::Test {
 protected:
@@ -167,47 +165,4 @@ TEST_F(test_reg, remove_waits_for_users)
     nprdma_reg_put(user);
     remover.join();
     EXPECT_TRUE(removed);
-}
-
-TEST_F(test_reg, concurrent)
-{
-    /* Fewer rounds on few CPUs, where they wait for threads that wait for a
-     * CPU */
-    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    std::atomic<uint64_t> key(0);
-    std::atomic<int> in_use(0);
-    std::atomic<bool> stop(false);
-    std::atomic<int> hits(0);
-    std::vector<std::thread> users;
-
-    for (int i = 0; i < 3; ++i) {
-        users.emplace_back([&]() {
-            nprdma_reg_t *reg;
-            while (!stop) {
-                if (nprdma_reg_get(m_table, key, 1000, 1,
-                                   NPRDMA_REG_ACCESS_PUT, &reg) == UCS_OK) {
-                    ++in_use;
-                    ++hits;
-                    --in_use;
-                    nprdma_reg_put(reg);
-                }
-            }
-        });
-    }
-
-    for (int i = 0; ((i < 2000) && (std::chrono::steady_clock::now() < end)) ||
-                    (hits == 0); ++i) {
-        nprdma_reg_t *reg = add(1000, 1);
-        key               = nprdma_reg_key(reg);
-        if ((i % 4) == 0) {
-            std::this_thread::yield();
-        }
-        nprdma_reg_remove(m_table, reg);
-        EXPECT_EQ(0, in_use);
-    }
-    stop = true;
-    for (auto &user : users) {
-        user.join();
-    }
-    EXPECT_GT(hits, 0);
 }

@@ -248,17 +248,6 @@ protected:
     }
 };
 
-TEST_F(test_touch_storm, mprotect)
-{
-    char *ptr = map(length);
-
-    access_in(ptr, [=](int i) {
-        mprotect(ptr, length, (i % 2) ? PROT_READ | PROT_WRITE :
-                              (i % 4) ? PROT_READ : PROT_NONE);
-    });
-    munmap(ptr, length);
-}
-
 /* By raw system calls, which bypass the hooks */
 TEST_F(test_touch_storm, munmap_unseen)
 {
