@@ -12,7 +12,6 @@
 #include <signal.h>
 #include <stdint.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -90,45 +89,5 @@ int npemu_file_create(const char *name, size_t size)
         return -1;
     }
 
-    return fd;
-}
-
-/* Does it belong to this user, or to root, as devices do? */
-static int npemu_file_is_ours(const struct stat *st)
-{
-    return (st->st_uid == geteuid()) || (st->st_uid == 0);
-}
-
-int npemu_file_append(const char *path, mode_t mode)
-{
-    int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
-                O_NONBLOCK;
-    struct stat st;
-    int fd, error;
-
-    fd = open(path, flags | O_NOFOLLOW, mode);
-    if (fd < 0) {
-        /* The kernel refuses some of it itself (fs.protected_*). Another user
-         * cannot replace a link of this user in a sticky directory. */
-        error = errno;
-        if ((lstat(path, &st) == 0) && !npemu_file_is_ours(&st)) {
-            error = EPERM;
-        } else if (error == ELOOP) {
-            fd    = open(path, flags, mode);
-            error = errno;
-        }
-    }
-    if (fd < 0) {
-        errno = error;
-        return -1;
-    }
-
-    if ((fstat(fd, &st) < 0) || !npemu_file_is_ours(&st)) {
-        close(fd);
-        errno = EPERM;
-        return -1;
-    }
-
-    fcntl(fd, F_SETFL, O_APPEND); /* writing may block */
     return fd;
 }

@@ -5,7 +5,7 @@
  * (RLIMIT_FSIZE, ulimit -f), the kernel sends SIGXFSZ to a thread that exceeds
  * the limit, with files in memory as well, and by default the signal ends the
  * program. The program did not ask for these files, so here EFBIG is the only
- * effect. Files of other users are refused.
+ * effect.
  */
 
 #ifndef NPEMU_FILE_H
@@ -21,15 +21,5 @@ ssize_t npemu_file_write(int fd, const void *data, size_t length);
  * close-on-exec. Returns its descriptor, or -1 with errno: EFBIG at
  * RLIMIT_FSIZE; or that of memfd_create(), ftruncate() or fcntl(). */
 int npemu_file_create(const char *name, size_t size);
-
-/**
- * Open a file for appending; create it if there is none. Its name may be in a
- * directory where other users can create files. Refuses what belongs to another
- * user: a symbolic link (at the end of the path), a file, which its owner could
- * read, and a FIFO. Refuses a FIFO without a reader. Returns a descriptor that
- * the caller closes, or -1 with errno: EPERM if it belongs to another user,
- * ENXIO if it is a FIFO of this user without a reader, else that of open().
- */
-int npemu_file_append(const char *path, mode_t mode);
 
 #endif

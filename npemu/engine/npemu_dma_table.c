@@ -11,14 +11,11 @@
 #  include "config.h"
 #endif
 
-#include "base/npemu_log.h"
 #include "engine/npemu_dma.h"
 #include "fabric/npemu_epoch.h"
 #include "inject/npemu_fault.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -27,9 +24,6 @@
 
 /* States that are copied at a time. */
 #define NPEMU_STATES_BATCH 256
-
-/* Pagemap entry: the page is in memory. */
-#define NPEMU_PAGEMAP_PRESENT (1ull << 63)
 
 /* One side of a transfer, and its position. */
 typedef struct {
@@ -204,10 +198,10 @@ static inline void npemu_side_gate(npemu_side_t *side,
 
 /* The state says present, but the kernel does not have the page. Correct the
  * state, so that a verification of the access sees a change. */
-static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
-                            _Atomic uint64_t *counter)
+static void npemu_side_mark(npemu_side_t *side, uint64_t addr)
 {
-    uint64_t page = npemu_side_page(side, addr);
+    _Atomic uint64_t *counter = &side->table->header->efault;
+    uint64_t page             = npemu_side_page(side, addr);
 
     if (side->table->kernel != NULL) {
         atomic_fetch_add(counter, 1); /* the kernel has changed the state */
@@ -221,52 +215,6 @@ static void npemu_side_mark(npemu_side_t *side, uint64_t addr,
     }
     side->present    &= ~(1u << (page - side->first_page));
     side->all_present = 0;
-}
-
-/* /proc/PID/pagemap of the owner; negative if it cannot be opened. */
-static int npemu_side_pagemap(npemu_side_t *side)
-{
-    npemu_peer_t *peer = side->peer;
-    char path[32];
-    int fd;
-
-    npemu_spin_lock(&peer->fd_lock);
-    if (peer->pagemap_fd == -1) {
-        snprintf(path, sizeof(path), "/proc/%d/pagemap", peer->pid);
-        peer->pagemap_fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (peer->pagemap_fd < 0) {
-            npemu_error("cannot read which pages of process %d are resident, "
-                        "%s: %s", peer->pid, path, strerror(errno));
-            peer->pagemap_fd = -2; /* do not try or log it again */
-        }
-    }
-    fd = peer->pagemap_fd;
-    npemu_spin_unlock(&peer->fd_lock);
-    return fd;
-}
-
-/* Ask the kernel which pages are in memory, and mark the others absent. */
-static void npemu_side_sample(npemu_side_t *side, unsigned count)
-{
-    uint64_t first = side->table->address / NPRDMA_PAGE_SIZE + side->first_page;
-    uint64_t entries[NPEMU_CHUNK_PAGES];
-    unsigned i;
-    int fd;
-
-    fd = npemu_side_pagemap(side);
-    if ((fd < 0) || (pread(fd, entries, count * sizeof(*entries),
-                           first * sizeof(*entries)) !=
-                     (ssize_t)(count * sizeof(*entries)))) {
-        return;
-    }
-
-    for (i = 0; i < count; ++i) {
-        if ((side->present & (1u << i)) &&
-            !(entries[i] & NPEMU_PAGEMAP_PRESENT)) {
-            npemu_side_mark(side, (first + i) * NPRDMA_PAGE_SIZE,
-                            &side->table->header->sampled);
-        }
-    }
 }
 
 /* Read the states of a chunk. */
@@ -296,11 +244,6 @@ static inline void npemu_side_check(npemu_side_t *side, uint64_t length)
         side->present &= ~1u;
     }
     side->all_present = (side->present == (1u << count) - 1);
-    if (npemu_unlikely(atomic_load_explicit(&side->table->header->hooks,
-                                            memory_order_relaxed) &
-                       NPEMU_HOOK_SAMPLED)) {
-        npemu_side_sample(side, count);
-    }
 }
 
 /* Has the state of the page at an address of the chunk changed? */
@@ -415,8 +358,7 @@ static npemu_dma_status_t npemu_xfer_stopped(npemu_xfer_t *xfer,
         side = npemu_xfer_failed_side(xfer, done);
     }
     if (npemu_side_is_paged(side) && npemu_side_may_lack(side, done)) {
-        npemu_side_mark(side, side->addr + done,
-                        &side->table->header->efault);
+        npemu_side_mark(side, side->addr + done);
         side->absent_end = npemu_page_end(side->addr + done);
         return NPEMU_DMA_OK;
     }

@@ -87,7 +87,6 @@ static npemu_peer_t *npemu_peer_open(npemu_proc_t *proc, unsigned index)
     peer->pid        = slot->pid;
     peer->is_self    = (index == proc->slot_index);
     peer->pidfd      = -1;
-    peer->pagemap_fd = -1;
     if (peer->is_self) {
         peer->shm  = proc->shm;
         peer->base = proc->shm->self;
@@ -139,9 +138,6 @@ static void npemu_peer_close(npemu_proc_t *proc, npemu_peer_t *peer)
         syscall(SYS_munmap, peer->channels, NPEMU_PEER_CHANNELS_SIZE);
     }
     proc->ops->peer_closed(peer);
-    if (peer->pagemap_fd >= 0) {
-        close(peer->pagemap_fd);
-    }
     if (peer->pidfd >= 0) {
         close(peer->pidfd);
     }

@@ -28,7 +28,6 @@ typedef struct npemu_peer {
         uint32_t gen;
         int      fd;
     } *channels;                /* for its channels, by index; on demand */
-    int               pagemap_fd; /* of the process, -1: not yet, fd_lock */
 
     /* Its IOMMU tables by index; written under peers_lock, its own tables under
      * tables_lock */

@@ -40,7 +40,6 @@ typedef struct npemu_iommu_stats {
     uint64_t absent_reads;  /* pages of which an access read the signature */
     uint64_t absent_writes; /* pages to which a write was discarded */
     uint64_t efault;        /* pages marked absent: the kernel had none */
-    uint64_t sampled;       /* pages marked absent: they were not resident */
     uint64_t faults;        /* pages evicted by a fault plan */
     uint64_t restored;      /* pages brought back by one */
 } npemu_iommu_stats_t;
@@ -103,15 +102,6 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
  *                      parent of this process has opened it.
  */
 void npemu_iommu_drain(struct ibv_context *context);
-
-/**
- * Have the NIC ask the kernel, for each chunk, which pages are resident, and
- * mark the others absent. Real memory pressure then has the same effect as with
- * the kernel module. Costs a system call per chunk.
- *
- * @param [in] sampled  Nonzero: on. Tables begin with off.
- */
-void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled);
 
 /** Read the counters of a table. */
 void npemu_iommu_query(const npemu_iommu_t *iommu,
@@ -218,13 +208,8 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index);
  * those of others. Call it while no request is being executed.
  *
  * @param [in] context  An open device.
- * @param [in] spec     As NPEMU_FAULT in the environment, which is read when
- *                      the first device is opened: rate=P (0 to 1, per access
- *                      of a page), seed=N, granule=BYTES (as
- *                      NPEMU_DMA_GRANULE), restore=N (as in @ref
- *                      npemu_fault_t), record=FILE (append a line per
- *                      eviction), replay=FILE (evict what the file lists, and
- *                      nothing else), separated by commas; "": off.
+ * @param [in] spec     rate=P (0 to 1, per access of a page), seed=N, separated
+ *                      by a comma; "": off.
  *
  * @return 0; EINVAL after one line that names the error; EPERM in a forked
  *         child.

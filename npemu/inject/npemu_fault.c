@@ -105,24 +105,8 @@ void npemu_fault_begin(npemu_table_t *table, uint64_t offset, uint32_t view,
     }
 
     if (!ticket->evict && atomic_load(&npemu_random_active)) {
-        npemu_random_decide(table, ticket);
+        npemu_random_decide(ticket);
     }
-}
-
-/* An entry for a page that the random plan evicts and restores. If all entries
- * are in use, the page stays absent. */
-static npemu_fault_entry_t *
-npemu_fault_entry_random(npemu_iommu_header_t *header,
-                         const npemu_fault_ticket_t *ticket)
-{
-    npemu_fault_t fault = {.page    = ticket->page,
-                           .views = NPRDMA_PAGE_BITS,
-                           .access  = UINT32_MAX,
-                           .restore = ticket->restore};
-    int index;
-
-    index = npemu_fault_add(header, &fault);
-    return (index < 0) ? NULL : &header->faults[index];
 }
 
 void npemu_fault_evict(npemu_table_t *table, npemu_fault_ticket_t *ticket)
@@ -133,19 +117,13 @@ void npemu_fault_evict(npemu_table_t *table, npemu_fault_ticket_t *ticket)
     uint32_t word;
 
     ticket->evict = 0;
-    if ((entry == NULL) && (ticket->restore > 0)) {
-        entry = npemu_fault_entry_random(header, ticket);
-    }
-
     /* Before the state: see npemu_iommu_invalidate() */
     atomic_store(&header->marked, 1);
     word = nprdma_page_clear(state, NPRDMA_PAGE_BITS);
     if (!(word & NPRDMA_PAGE_BITS)) {
         /* It is absent already: the next access that finds it present evicts */
-        if (ticket->entry != NULL) {
+        if (entry != NULL) {
             atomic_store(&entry->seen, entry->fault.access - 1);
-        } else if (entry != NULL) {
-            atomic_store(&entry->state, NPEMU_FAULT_FREE);
         }
         return;
     }
@@ -179,10 +157,7 @@ void npemu_fault_end(npemu_table_t *table, npemu_fault_ticket_t *ticket)
         if (!npemu_fault_concerns(entry, ticket, evicted) ||
             (atomic_fetch_add(&entry->seen, 1) + 1 < entry->fault.restore) ||
             !atomic_compare_exchange_strong(&entry->state, &evicted,
-                                            (entry->fault.access ==
-                                             UINT32_MAX) ?
-                                                    NPEMU_FAULT_FREE :
-                                                    NPEMU_FAULT_DONE)) {
+                                            NPEMU_FAULT_DONE)) {
             continue;
         }
 

@@ -39,15 +39,15 @@ extern _Atomic int npemu_random_active;
 /* NPEMU_DMA_GRANULE: bytes, 0 for whole chunks. */
 extern _Atomic uint32_t npemu_dma_granule;
 
-/** Decide whether the access evicts the page. `ticket`: `evict`, `tear` and
- * `restore` are set if so. */
-void npemu_random_decide(npemu_table_t *table, npemu_fault_ticket_t *ticket);
+/** Decide whether the access evicts the page. `ticket`: `evict` and `tear` are
+ * set if so. */
+void npemu_random_decide(npemu_fault_ticket_t *ticket);
 
 /** Start another random plan: npemu_fault_random(). Returns 0; or EINVAL after
  * one line that names what is wrong. */
 int npemu_random_configure(const char *spec);
 
-/** Read NPEMU_DMA_GRANULE and NPEMU_FAULT. */
+/** Read NPEMU_DMA_GRANULE, and end any plan. */
 void npemu_random_init(void);
 
 #endif

@@ -11,36 +11,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/syscall.h>
 #include <unistd.h>
-
-/*
- * A name that is the same when a job is run again, so that a recorded fault
- * plan finds its table: the rank, if a launcher sets it, and the number of the
- * table in the process.
- */
-static uint64_t npemu_iommu_name(void)
-{
-    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
-                                        "PMIX_RANK", "SLURM_PROCID"};
-    static _Atomic uint32_t number;
-    const char *value = NULL;
-    uint64_t owner    = 0;
-    unsigned i;
-
-    for (i = 0; (i < sizeof(ranks) / sizeof(ranks[0])) && (value == NULL);
-         ++i) {
-        value = getenv(ranks[i]);
-    }
-    if (value != NULL) {
-        owner = strtoul(value, NULL, 10);
-    }
-    return (owner << 32) | atomic_fetch_add(&number, 1);
-}
 
 static void npemu_iommu_fill(npemu_iommu_header_t *header, uint64_t address,
                              size_t length, uint64_t signature)
@@ -50,7 +25,6 @@ static void npemu_iommu_fill(npemu_iommu_header_t *header, uint64_t address,
 
     header->version   = NPEMU_TABLE_VERSION;
     header->pid       = getpid();
-    header->name      = npemu_iommu_name();
     header->address   = address;
     header->length    = length;
     header->signature = signature;
@@ -109,7 +83,7 @@ void npemu_iommu_destroy(npemu_iommu_t *iommu)
     atomic_store(&iommu->header->dead, 1);
     /* Peers may have it mapped: all pages absent, and the memory freed */
     if (syscall(SYS_madvise, (uint8_t*)iommu->header + NPEMU_TABLE_STATES,
-                2 * array, MADV_REMOVE) < 0) {
+                array, MADV_REMOVE) < 0) {
         npemu_iommu_invalidate(iommu, 0, iommu->num_pages, NPRDMA_PAGE_BITS,
                                0);
     }
@@ -155,15 +129,6 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
     return (cleared > 0) ? cleared : marked;
 }
 
-void npemu_iommu_set_sampled(npemu_iommu_t *iommu, int sampled)
-{
-    if (sampled) {
-        atomic_fetch_or(&iommu->header->hooks, NPEMU_HOOK_SAMPLED);
-    } else {
-        atomic_fetch_and(&iommu->header->hooks, ~NPEMU_HOOK_SAMPLED);
-    }
-}
-
 void npemu_iommu_query(const npemu_iommu_t *iommu, npemu_iommu_stats_t *stats)
 {
     const npemu_iommu_header_t *header = iommu->header;
@@ -171,7 +136,6 @@ void npemu_iommu_query(const npemu_iommu_t *iommu, npemu_iommu_stats_t *stats)
     stats->absent_reads  = atomic_load(&header->absent_reads);
     stats->absent_writes = atomic_load(&header->absent_writes);
     stats->efault        = atomic_load(&header->efault);
-    stats->sampled       = atomic_load(&header->sampled);
     stats->faults        = atomic_load(&header->faulted);
     stats->restored      = atomic_load(&header->restored);
 }

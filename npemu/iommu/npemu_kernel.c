@@ -116,7 +116,6 @@ const char *npemu_kernel_open(npemu_table_t *table, int fd, int pid)
     table->num_pages   = info.length / NPRDMA_PAGE_SIZE;
     table->signature   = (uint8_t*)table->header + NPEMU_TABLE_SIGNATURE;
     table->states      = (nprdma_page_state_t*)(addr + info.states_offset);
-    table->accesses    = NULL;
     atomic_store(&table->used, 1);
     return NULL;
 }

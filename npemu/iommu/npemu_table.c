@@ -113,9 +113,6 @@ static const char *npemu_table_open(npemu_table_t *table, int fd, int pid)
     table->signature = (uint8_t*)header + NPEMU_TABLE_SIGNATURE;
     table->states    = (nprdma_page_state_t*)((uint8_t*)header +
                                               NPEMU_TABLE_STATES);
-    table->accesses  = (_Atomic uint32_t*)
-            ((uint8_t*)table->states +
-             npemu_table_array_size(table->num_pages));
     atomic_store(&table->used, 1);
     return NULL;
 }
@@ -230,7 +227,6 @@ static int npemu_table_publish(npemu_proc_t *proc, const npemu_table_t *fresh,
     table->header      = fresh->header;
     table->states      = fresh->states;
     table->signature   = fresh->signature;
-    table->accesses    = fresh->accesses;
     table->address     = fresh->address;
     table->num_pages   = fresh->num_pages;
     table->kernel      = fresh->kernel;

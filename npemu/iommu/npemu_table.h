@@ -5,7 +5,7 @@
  * against changes of its size, so that an access to a mapping never raises
  * SIGBUS. The owner, and every process that accesses the region, map all of it.
  *
- *   header | signature page | page states | counts of accesses (fault plan)
+ *   header | signature page | page states
  */
 
 #ifndef NPEMU_TABLE_H
@@ -15,7 +15,7 @@
 #include "npemu_iommu.h"
 
 #define NPEMU_TABLE_MAGIC   0x756d6d6f69706e31ull
-#define NPEMU_TABLE_VERSION 2
+#define NPEMU_TABLE_VERSION 3
 
 /* Offsets in the file. */
 #define NPEMU_TABLE_SIGNATURE (2 * NPRDMA_PAGE_SIZE)
@@ -23,8 +23,7 @@
 
 /* Bits of `hooks`, for which an access leaves the fast path. The bit of a gate
  * is 1 << its point. */
-#define NPEMU_HOOK_FAULTS  (1u << 8)
-#define NPEMU_HOOK_SAMPLED (1u << 9)
+#define NPEMU_HOOK_FAULTS (1u << 8)
 
 /* A gate's `state` is a futex. */
 enum {
@@ -61,7 +60,6 @@ struct npemu_iommu_header {
     uint32_t         version;
     int32_t          pid;       /* the owner's */
     uint64_t         id;        /* random */
-    uint64_t         name;      /* for fault records: owner << 32 | number */
     uint64_t         address;
     uint64_t         length;
     uint64_t         signature;
@@ -72,7 +70,6 @@ struct npemu_iommu_header {
     _Atomic uint64_t absent_reads NPEMU_ALIGNED(NPEMU_CACHE_LINE);
     _Atomic uint64_t absent_writes;
     _Atomic uint64_t efault;
-    _Atomic uint64_t sampled;
     _Atomic uint64_t faulted;
     _Atomic uint64_t restored;
 
@@ -95,7 +92,7 @@ static inline size_t npemu_table_array_size(size_t num_pages)
 /** Size of the file. */
 static inline size_t npemu_table_size(size_t num_pages)
 {
-    return NPEMU_TABLE_STATES + 2 * npemu_table_array_size(num_pages);
+    return NPEMU_TABLE_STATES + npemu_table_array_size(num_pages);
 }
 
 /* A table as this process has it mapped, on behalf of its owner. */
@@ -105,12 +102,11 @@ typedef struct npemu_table {
     npemu_iommu_header_t  *header;
     nprdma_page_state_t   *states;
     const uint8_t         *signature; /* a page full of it */
-    _Atomic uint32_t      *accesses;  /* by page, for random fault plans */
     uint64_t              address;
     uint64_t              num_pages;
 
     /* A region of the kernel module: its file, mapped read-only; `header` is
-     * private to this process, and `accesses` NULL. Else NULL. */
+     * private to this process. Else NULL. */
     const struct nprdma_states_header *kernel;
     uint64_t              kernel_size;
 } NPEMU_ALIGNED(NPEMU_CACHE_LINE) npemu_table_t;

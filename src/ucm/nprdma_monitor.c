@@ -40,7 +40,6 @@ const char *nprdma_reclaim_mode_names[] = {
     [NPRDMA_RECLAIM_OFF]     = "off",
     [NPRDMA_RECLAIM_LOGICAL] = "logical",
     [NPRDMA_RECLAIM_REAL]    = "real",
-    [NPRDMA_RECLAIM_SAMPLED] = "sampled",
     [NPRDMA_RECLAIM_LAST]    = NULL
 };
 
@@ -186,11 +185,6 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
     status = backend->region_create(&region->super, &region->backend_priv);
     if (status != UCS_OK) {
         return status;
-    }
-
-    if ((monitor->params.reclaim == NPRDMA_RECLAIM_SAMPLED) &&
-        (backend->sample != NULL)) {
-        backend->sample(&region->super, region->backend_priv, 1);
     }
 
     status = monitor->params.attach(monitor->params.arg, &region->super);

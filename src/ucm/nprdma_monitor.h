@@ -41,8 +41,6 @@ typedef enum nprdma_reclaim_mode {
     NPRDMA_RECLAIM_OFF,
     NPRDMA_RECLAIM_LOGICAL, /* The state only: the page stays where it is */
     NPRDMA_RECLAIM_REAL,    /* The state, then MADV_PAGEOUT */
-    /* None; the NIC asks the kernel which pages are present */
-    NPRDMA_RECLAIM_SAMPLED,
     NPRDMA_RECLAIM_LAST
 } nprdma_reclaim_mode_t;
 

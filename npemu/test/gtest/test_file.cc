@@ -3,8 +3,7 @@
 /*
  * Files of the NIC. Where they may not be large (ulimit -f) this is an error,
  * and not the end of the program: each test has a process of its own, which
- * dies of SIGXFSZ otherwise. Files that a setting names may be in a directory
- * where others can make files, too.
+ * dies of SIGXFSZ otherwise.
  */
 
 #include "npemu_test.h"
@@ -16,11 +15,8 @@ extern "C" {
 }
 
 #include <csignal>
-#include <fstream>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace npt;
@@ -99,86 +95,6 @@ TEST(test_file_limit, signals_of_the_program_are_kept)
         EXPECT_EQ(-1, npemu_file_write(fd, "x", 1));
         EXPECT_TRUE(is_pending());
     });
-}
-
-/* --- files that a setting names: the record of a fault plan ----------------*/
-
-class test_file_users : public testing::Test {
-protected:
-    static constexpr unsigned OTHER = 54322;
-
-    void SetUp() override
-    {
-        char name[] = "/tmp/npemu-files-XXXXXX";
-
-        ASSERT_NE(nullptr, mkdtemp(name));
-        dir  = name;
-        file = dir + "/file";
-        link = dir + "/link";
-        std::ofstream(file) << "precious";
-    }
-
-    void TearDown() override
-    {
-        unlink(link.c_str());
-        unlink(file.c_str());
-        rmdir(dir.c_str());
-    }
-
-    static void record(const std::string &path, int result)
-    {
-        in_child([&] {
-            Device device;
-            EXPECT_EQ(result,
-                      npemu_fault_random(device.context,
-                                         ("rate=1,record=" + path).c_str()));
-        });
-    }
-
-    static void expect_written(const std::string &path)
-    {
-        EXPECT_EQ("", stderr_of([&] { record(path, 0); })) << path;
-    }
-
-    static void expect_refused(const std::string &path, const char *reason)
-    {
-        expect_line(reason, [&] { record(path, EINVAL); });
-    }
-
-    std::string dir, file, link;
-};
-
-TEST_F(test_file_users, own_files_are_written)
-{
-    expect_written(file);
-    ASSERT_EQ(0, symlink(file.c_str(), link.c_str()));
-    expect_written(link);
-    ASSERT_EQ(0, unlink(link.c_str()));
-    expect_written(link);
-    ASSERT_EQ(0, unlink(link.c_str()));
-    ASSERT_EQ(0, mkfifo(link.c_str(), 0600));
-    expect_refused(link, strerror(ENXIO)); /* would wait for a reader */
-}
-
-TEST_F(test_file_users, files_of_others_are_not_opened)
-{
-    SKIP_UNLESS(geteuid() == 0, "needs root to make another user's");
-    for (auto target : {file, dir + "/new"}) {
-        ASSERT_EQ(0, symlink(target.c_str(), link.c_str()));
-        ASSERT_EQ(0, lchown(link.c_str(), OTHER, OTHER));
-        expect_refused(link, "another user");
-        ASSERT_EQ(0, unlink(link.c_str()));
-    }
-    EXPECT_NE(0, access((dir + "/new").c_str(), F_OK)) << "made by the link";
-
-    ASSERT_EQ(0, chown(file.c_str(), OTHER, OTHER));
-    ASSERT_EQ(0, chmod(file.c_str(), 0666));
-    expect_refused(file, "another user");
-
-    /* Without a reader opening it would never end */
-    ASSERT_EQ(0, mkfifo(link.c_str(), 0666));
-    ASSERT_EQ(0, chown(link.c_str(), OTHER, OTHER));
-    expect_refused(link, "another user");
 }
 
 } // namespace

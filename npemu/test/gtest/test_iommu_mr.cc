@@ -137,7 +137,7 @@ TEST_F(test_iommu_mr, damaged_tables_are_refused)
     ASSERT_EQ(0, fstat(region.iommu.fd, &st));
     const size_t size = st.st_size;
     /* Offsets of struct npemu_iommu_header */
-    const size_t magic = 0, version = 8, pid = 12, length = 40;
+    const size_t magic = 0, version = 8, pid = 12, length = 32;
 
     Forgery same(region.iommu, size, 0, 0);
     EXPECT_EQ(0, reg_error(same.fd, 0, PAGE));

@@ -123,10 +123,6 @@ typedef struct nprdma_backend {
                  nprdma_invalidate_step_t step, size_t first, size_t count);
 
     void (*query)(void *priv, nprdma_backend_stats_t *stats);
-
-    /* Let the NIC ask the kernel which pages are present, for
-     * NPRDMA_RECLAIM_SAMPLED. NULL: the kernel notifies the back end anyway. */
-    void (*sample)(nprdma_region_t *region, void *priv, int enable);
 } nprdma_backend_t;
 
 

@@ -308,12 +308,6 @@ static void nprdma_emulated_query(void *priv, nprdma_backend_stats_t *stats)
     stats->invalidated = 0;
 }
 
-static void
-nprdma_emulated_sample(nprdma_region_t *region, void *priv, int enable)
-{
-    npemu_iommu_set_sampled(priv, enable);
-}
-
 const nprdma_backend_t nprdma_backend_emulated = {
     .name           = "emulated",
     .has_descriptors = 1,
@@ -323,8 +317,7 @@ const nprdma_backend_t nprdma_backend_emulated = {
     .populate       = nprdma_emulated_populate,
     .next_resident  = nprdma_emulated_next_resident,
     .gate           = nprdma_emulated_gate,
-    .query          = nprdma_emulated_query,
-    .sample         = nprdma_emulated_sample
+    .query          = nprdma_emulated_query
 };
 
 npemu_iommu_t *nprdma_emulated_iommu(const nprdma_region_t *region)

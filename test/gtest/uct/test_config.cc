@@ -91,8 +91,6 @@ const wrong wrong_values[] = {
     /* Valid with and without the kernel module */
     {{{"MONITOR", "kernel"}, {"FAULT", "rate=0.1,seed=1"}},
      "UCX_NPRDMA_MONITOR=kernel"},
-    {{{"MONITOR", "kernel"}, {"RECLAIM", "sampled"}},
-     "UCX_NPRDMA_INJECT=reclaim:sampled"},
     /* Each value is valid, but one buffer exceeds the limit of pinned memory */
     {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
 };

@@ -264,18 +264,13 @@ static int uct_nprdma_inject_read_fault(const char *text, void *dest,
                   .arg  = _name } }
 
 static const ucs_config_field_t uct_nprdma_inject_fields[] = {
-    /* Emulated RNIC: lose pages in the middle of operations. A probability, a
-     * seed, bytes between two chances, pages that come back, files to write and
-     * to repeat */
+    /* Emulated RNIC: lose pages in the middle of operations. A probability and
+     * a seed */
     UCT_NPRDMA_INJECT_FAULT("rate"),
     UCT_NPRDMA_INJECT_FAULT("seed"),
-    UCT_NPRDMA_INJECT_FAULT("granule"),
-    UCT_NPRDMA_INJECT_FAULT("restore"),
-    UCT_NPRDMA_INJECT_FAULT("record"),
-    UCT_NPRDMA_INJECT_FAULT("replay"),
 
-    /* Evict pages at random: from the device only, to swap, or none, but let
-     * the device ask the kernel which pages are there. Pages per second */
+    /* Evict pages at random: from the device only, or to swap. Pages per
+     * second */
     UCT_NPRDMA_INJECT("reclaim", "off", mem.reclaim,
                       UCS_CONFIG_TYPE_ENUM(nprdma_reclaim_mode_names)),
     UCT_NPRDMA_INJECT("reclaim_rate", "1000", mem.reclaim_rate,

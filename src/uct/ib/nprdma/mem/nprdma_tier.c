@@ -89,10 +89,6 @@ static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
         return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
     }
 
-    if (md->config.reclaim == NPRDMA_RECLAIM_SAMPLED) {
-        return "UCX_NPRDMA_INJECT=reclaim:sampled is for the emulated one";
-    }
-
     return uct_nprdma_tier_no_views(md);
 }
 
