@@ -100,10 +100,6 @@ int npemu_query_pkey(struct ibv_context *context, uint8_t port_num, int index,
 int npemu_get_pkey_index(struct ibv_context *context, uint8_t port_num,
                          __be16 pkey);
 
-/** Returns 0 and does nothing: a forked child does not share the objects. */
-int npemu_fork_init(void);
-enum ibv_fork_status npemu_is_fork_initialized(void);
-
 /* --- asynchronous events ------------------------------------------------ */
 
 int npemu_get_async_event(struct ibv_context *context,
@@ -218,8 +214,6 @@ struct ibv_qp_ex *npemu_qp_to_qp_ex(struct ibv_qp *qp);
 int npemu_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int npemu_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                    struct ibv_qp_init_attr *init_attr);
-int npemu_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
-                                 uint32_t flags);
 int npemu_destroy_qp(struct ibv_qp *qp);
 
 /**
@@ -238,29 +232,5 @@ int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
 struct ibv_ah *npemu_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
                                        struct ibv_grh *grh, uint8_t port_num);
 int npemu_destroy_ah(struct ibv_ah *ah);
-
-/*
- * --- not offered by this device: errno or the result is EOPNOTSUPP --------
- */
-
-int npemu_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
-                   size_t length, int access);
-int npemu_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
-                       uint16_t lid);
-int npemu_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid,
-                       uint16_t lid);
-int npemu_query_ece(struct ibv_qp *qp, struct ibv_ece *ece);
-int npemu_set_ece(struct ibv_qp *qp, struct ibv_ece *ece);
-int npemu_resolve_eth_l2_from_gid(struct ibv_context *context,
-                                  struct ibv_ah_attr *attr, uint8_t *eth_mac,
-                                  uint16_t *vid);
-struct ibv_context *npemu_import_device(int cmd_fd);
-struct ibv_pd *npemu_import_pd(struct ibv_context *context, uint32_t handle);
-void npemu_unimport_pd(struct ibv_pd *pd);
-struct ibv_mr *npemu_import_mr(struct ibv_pd *pd, uint32_t handle);
-void npemu_unimport_mr(struct ibv_mr *mr);
-struct ibv_dm *npemu_import_dm(struct ibv_context *context, uint32_t handle);
-void npemu_unimport_dm(struct ibv_dm *dm);
-int npemu_export_buf_dmabuf_fd(struct ibv_buf *buf);
 
 #endif

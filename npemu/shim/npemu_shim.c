@@ -148,18 +148,18 @@ SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
 }
 
 /* A buffer names no device: npemu0 knows its own. */
-#define SHIM_BUF(_result, _name, _failure) \
+#define SHIM_BUF(_result, _name, _failure, _ours) \
     SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf); \
     SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf) \
     { \
         if (npemu_is_buf(buf)) { \
-            return npemu_##_name(buf); \
+            return _ours; \
         } \
         SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_buf *), (buf)) \
     }
 
-SHIM_BUF(void, free_buf, (void)0)
-SHIM_BUF(int, export_buf_dmabuf_fd, -1)
+SHIM_BUF(void, free_buf, (void)0, npemu_free_buf(buf))
+SHIM_BUF(int, export_buf_dmabuf_fd, -1, (errno = EOPNOTSUPP, -1))
 
 static size_t shim_count(struct ibv_device **list)
 {
@@ -249,7 +249,8 @@ SHIM_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     struct ibv_context *context;
 
     if (real == NULL) {
-        return npemu_import_device(cmd_fd);
+        errno = EOPNOTSUPP;
+        return NULL;
     }
 
     shim_hides_emulated = 1;
@@ -335,13 +336,12 @@ SHIM_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
               (struct ibv_async_event *), (event))
 }
 
-/** Concerns the process and not a device: calls the real library as well. */
+/** A forked child does not share objects of npemu0, so it has nothing to do. */
 SHIM_EXPORT int ibv_fork_init(void)
 {
     int (*real)(void) = shim_real("ibv_fork_init");
-    int ret           = npemu_fork_init();
 
-    return ((ret != 0) || (real == NULL)) ? ret : real();
+    return (real == NULL) ? 0 : real();
 }
 
 /* --- the device node ------------------------------------------------------ */

@@ -95,9 +95,6 @@
       (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask, \
        struct ibv_qp_init_attr *init_attr), \
       (qp, attr, mask, init_attr)) \
-    _(int, query_qp_data_in_order, 0, qp->context, \
-      (struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags), \
-      (qp, op, flags)) \
     _(int, destroy_qp, EOPNOTSUPP, qp->context, \
       (struct ibv_qp *qp), (qp)) \
     _(struct ibv_ah *, create_ah, NULL, pd->context, \
@@ -115,8 +112,37 @@
     _(struct ibv_mr *, reg_dmabuf_mr, NULL, pd->context, \
       (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, \
        int fd, int access), \
-      (pd, offset, length, iova, fd, access)) \
-    /* Public verbs that the device answers with EOPNOTSUPP. */ \
+      (pd, offset, length, iova, fd, access))
+
+/*
+ * Verbs of rdma-core 65, which the headers we compile with may not know:
+ * npemu_<name> for npemu0, ibv_<name> for all others.
+ */
+#define NPEMU_SHIM_LATER(_) \
+    _(void *, alloc_buf, NULL, pd->context, \
+      (struct ibv_pd *pd, size_t size, struct ibv_buf **buf), \
+      (pd, size, buf)) \
+    _(struct ibv_mr *, reg_buf_mr, NULL, pd->context, \
+      (struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, \
+       int access), \
+      (pd, buf, addr, length, access))
+
+struct ibv_comp_cntr;
+struct ibv_comp_cntr_caps;
+struct ibv_comp_cntr_init_attr;
+struct ibv_dmah;
+struct ibv_dmah_init_attr;
+struct ibv_mr_init_attr;
+struct ibv_qp_attach_comp_cntr_attr;
+
+/*
+ * EOPNOTSUPP for npemu0, ibv_<name> for all others. The last ones are of
+ * rdma-core 57 and later: the headers we compile with may not know them.
+ */
+#define NPEMU_SHIM_UNSUPPORTED(_) \
+    _(int, query_qp_data_in_order, 0, qp->context, \
+      (struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags), \
+      (qp, op, flags)) \
     _(int, rereg_mr, IBV_REREG_MR_ERR_INPUT, mr->context, \
       (struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr, \
        size_t length, int access), \
@@ -146,34 +172,7 @@
     _(struct ibv_dm *, import_dm, NULL, context, \
       (struct ibv_context *context, uint32_t handle), (context, handle)) \
     _(void, unimport_dm, (void)0, dm->context, \
-      (struct ibv_dm *dm), (dm))
-
-/*
- * Verbs of rdma-core 65, which the headers we compile with may not know:
- * npemu_<name> for npemu0, ibv_<name> for all others.
- */
-#define NPEMU_SHIM_LATER(_) \
-    _(void *, alloc_buf, NULL, pd->context, \
-      (struct ibv_pd *pd, size_t size, struct ibv_buf **buf), \
-      (pd, size, buf)) \
-    _(struct ibv_mr *, reg_buf_mr, NULL, pd->context, \
-      (struct ibv_pd *pd, struct ibv_buf *buf, void *addr, size_t length, \
-       int access), \
-      (pd, buf, addr, length, access))
-
-struct ibv_comp_cntr;
-struct ibv_comp_cntr_caps;
-struct ibv_comp_cntr_init_attr;
-struct ibv_dmah;
-struct ibv_dmah_init_attr;
-struct ibv_mr_init_attr;
-struct ibv_qp_attach_comp_cntr_attr;
-
-/*
- * Verbs of rdma-core 57 and later, which the headers we compile with may not
- * know: EOPNOTSUPP for npemu0, ibv_<name> for all others.
- */
-#define NPEMU_SHIM_UNSUPPORTED(_) \
+      (struct ibv_dm *dm), (dm)) \
     _(struct ibv_dmah *, alloc_dmah, NULL, context, \
       (struct ibv_context *context, struct ibv_dmah_init_attr *attr), \
       (context, attr)) \

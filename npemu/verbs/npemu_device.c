@@ -319,16 +319,6 @@ int npemu_get_pkey_index(struct ibv_context *context, uint8_t port_num,
     return 0;
 }
 
-int npemu_fork_init(void)
-{
-    return 0;
-}
-
-enum ibv_fork_status npemu_is_fork_initialized(void)
-{
-    return IBV_FORK_UNNEEDED;
-}
-
 /* --- open and close --------------------------------------------------------*/
 
 static void npemu_context_set_ops(struct verbs_context *verbs)

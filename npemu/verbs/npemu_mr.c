@@ -9,7 +9,6 @@
 #include "fabric/npemu_epoch.h"
 #include "iommu/npemu_table.h"
 #include "npemu.h"
-#include "verbs/npemu_pin.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -216,10 +215,9 @@ static int npemu_mr_hold(npemu_proc_t *proc, npemu_mr_t *mr, unsigned access)
         return ret;
     }
 
-    mr->pin_start = start & ~(NPRDMA_PAGE_SIZE - 1);
-    mr->pin_end   = (start + mr->super.length + NPRDMA_PAGE_SIZE - 1) &
-                    ~(NPRDMA_PAGE_SIZE - 1);
-    ret = npemu_pin(mr->pin_start, mr->pin_end,
+    ret = npemu_pin(&mr->pin, start & ~(NPRDMA_PAGE_SIZE - 1),
+                    (start + mr->super.length + NPRDMA_PAGE_SIZE - 1) &
+                            ~(NPRDMA_PAGE_SIZE - 1),
                     access & IBV_ACCESS_LOCAL_WRITE);
     if (ret != 0) {
         npemu_buf_put(mr->buf);
@@ -396,8 +394,8 @@ int npemu_dereg_mr(struct ibv_mr *ibmr)
 
     atomic_store(&proc->shm->mrs[ibmr->handle].key, 0);
     npemu_epoch_quiesce(proc, NPEMU_QUIESCE_ALL);
-    if (mr->pin_end != 0) {
-        npemu_unpin(mr->pin_start, mr->pin_end);
+    if (mr->pin.end != 0) {
+        npemu_unpin(&mr->pin);
     }
     npemu_buf_put(mr->buf);
     if (mr->table >= 0) {

@@ -8,11 +8,11 @@
 #include "fabric/npemu_proc.h"
 #include "verbs/npemu_buf.h"
 #include "verbs/npemu_pd.h"
+#include "verbs/npemu_pin.h"
 
 typedef struct npemu_mr {
     struct ibv_mr    super;
-    uint64_t         pin_start; /* pinned pages, empty if none are */
-    uint64_t         pin_end;
+    npemu_pin_t      pin;    /* ends at 0 if no pages are pinned */
     struct npemu_buf *buf;   /* whose memory it is, or NULL */
     int32_t          table;  /* index of its IOMMU table, -1: it has none */
 } npemu_mr_t;

@@ -1,20 +1,28 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Pinning of registered memory by mlock(), counted per page. */
+/* Pinning of registered memory by mlock(). */
 
 #ifndef NPEMU_PIN_H
 #define NPEMU_PIN_H
 
+#include "base/npemu_link.h"
+
 #include <stdint.h>
 
-/** Pin pages. Pages that are pinned already cost no system call; several pins
- * of one page are counted. `writable`: the NIC will write: the pages must be
- * writable. Returns 0; ENOMEM at RLIMIT_MEMLOCK; EFAULT where nothing is mapped
- * or may not be written; or another errno value. */
-int npemu_pin(uint64_t start, uint64_t end, int writable);
+/* A pin of whole pages. */
+typedef struct {
+    npemu_link_t link;
+    uint64_t     start;
+    uint64_t     end;
+} npemu_pin_t;
 
-/** Undo one @ref npemu_pin of the same range. */
-void npemu_unpin(uint64_t start, uint64_t end);
+/** Pin pages. Several pins may have one page. `writable`: the NIC will write:
+ * the pages must be writable. Returns 0; ENOMEM at RLIMIT_MEMLOCK; EFAULT where
+ * nothing is mapped or may not be written; or another errno value. */
+int npemu_pin(npemu_pin_t *pin, uint64_t start, uint64_t end, int writable);
+
+/** Undo @ref npemu_pin: pages that no other pin has are unlocked. */
+void npemu_unpin(npemu_pin_t *pin);
 
 /** Before fork(): take the lock of the pins, so that the child does not inherit
  * it from another thread. */

@@ -395,12 +395,3 @@ int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
     init_attr->sq_sig_all = qp->sig_all;
     return 0;
 }
-
-int npemu_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op,
-                                 uint32_t flags)
-{
-    (void)qp;
-    (void)op;
-    (void)flags;
-    return 0; /* no guarantee about the order of bytes in a message */
-}
