@@ -126,7 +126,7 @@ static void npemu_cq_place_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     uint32_t skip       = 0;
 
     npemu_epoch_enter(cq->proc, cq->proc->slot_index, cq->proc->gen);
-    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+    if (qp->super.qp_type == IBV_QPT_UD) {
         skip = sizeof(struct ibv_grh);
         if ((wc->wc_flags & IBV_WC_GRH) && (wc->status == IBV_WC_SUCCESS)) {
             wc->status = npemu_cq_place_grh(qp->rq, wqe, cqe);
@@ -207,15 +207,12 @@ static int npemu_cq_take(npemu_cq_t *cq, const npemu_cqe_t *cqe,
 static int npemu_cq_poll_locked(npemu_cq_t *cq, int num_entries,
                                 struct ibv_wc *wc)
 {
-    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
-                                                 memory_order_acquire);
-    uint32_t pos          = atomic_load_explicit(&cq->head,
-                                                 memory_order_relaxed);
-    int count             = 0;
+    uint32_t pos = atomic_load_explicit(&cq->head, memory_order_relaxed);
+    int count    = 0;
     npemu_cqe_t *cqe;
 
     while (count < num_entries) {
-        cqe = &ring->cqes[pos & ring->mask];
+        cqe = &cq->cqes[pos & cq->mask];
         if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
             pos + 1) {
             break;
@@ -236,12 +233,9 @@ static int npemu_cq_poll_locked(npemu_cq_t *cq, int num_entries,
 
 static inline int npemu_cq_is_empty(npemu_cq_t *cq)
 {
-    npemu_cq_ring_t *ring = atomic_load_explicit(&cq->ring,
-                                                 memory_order_acquire);
-    uint32_t pos          = atomic_load_explicit(&cq->head,
-                                                 memory_order_relaxed);
+    uint32_t pos = atomic_load_explicit(&cq->head, memory_order_relaxed);
 
-    return atomic_load_explicit(&ring->cqes[pos & ring->mask].seq,
+    return atomic_load_explicit(&cq->cqes[pos & cq->mask].seq,
                                 memory_order_relaxed) != pos + 1;
 }
 
@@ -279,12 +273,11 @@ int npemu_poll_cq(struct ibv_cq *ibcq, int num_entries, struct ibv_wc *wc)
  */
 static int npemu_cq_has_cause(npemu_cq_t *cq, int solicited_only)
 {
-    npemu_cq_ring_t *ring = atomic_load(&cq->ring);
-    uint32_t pos          = atomic_load(&cq->head);
+    uint32_t pos = atomic_load(&cq->head);
     npemu_cqe_t *cqe;
 
     for (;; ++pos) {
-        cqe = &ring->cqes[pos & ring->mask];
+        cqe = &cq->cqes[pos & cq->mask];
         if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
             pos + 1) {
             return 0;
@@ -346,17 +339,15 @@ void npemu_cq_kick(npemu_cq_t *cq)
 
 void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn)
 {
-    npemu_cq_ring_t *ring;
     npemu_cqe_t *cqe;
     npemu_qp_t *qp;
     uint32_t pos;
 
     npemu_spin_lock(&cq->lock);
-    ring = atomic_load(&cq->ring);
     qp   = atomic_load(&cq->proc->qps[npemu_qpn_index(qpn)]);
     pos  = atomic_load(&cq->head);
     for (;; ++pos) {
-        cqe = &ring->cqes[pos & ring->mask];
+        cqe = &cq->cqes[pos & cq->mask];
         if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
             pos + 1) {
             break;
@@ -374,15 +365,13 @@ void npemu_cq_clean(npemu_cq_t *cq, uint32_t qpn)
 
 int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index)
 {
-    npemu_cq_ring_t *ring;
     npemu_cqe_t *cqe;
     uint32_t pos;
     int found = 0;
 
     npemu_spin_lock(&cq->lock);
-    ring = atomic_load(&cq->ring);
     for (pos = atomic_load(&cq->head); !found; ++pos) {
-        cqe = &ring->cqes[pos & ring->mask];
+        cqe = &cq->cqes[pos & cq->mask];
         if (atomic_load_explicit(&cqe->seq, memory_order_acquire) !=
             pos + 1) {
             break;

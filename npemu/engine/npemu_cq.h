@@ -8,19 +8,13 @@
 #include "engine/npemu_wait.h"
 #include "fabric/npemu_proc.h"
 
-/* The ring, for consumers. Resizing replaces it. */
-typedef struct npemu_cq_ring {
-    npemu_cqe_t          *cqes;
-    uint32_t             mask;
-    uint64_t             offset;  /* in the arena */
-    struct npemu_cq_ring *older;  /* kept: a thread may still read it */
-} npemu_cq_ring_t;
-
 typedef struct npemu_cq {
     struct ibv_cq         super;
     npemu_proc_t          *proc;
     npemu_cq_shm_t        *shm;
-    npemu_cq_ring_t *_Atomic ring;
+    npemu_cqe_t           *cqes;     /* as in `shm`, whose first cache line is
+                                      * the producers' */
+    uint32_t              mask;
     uint8_t               *data;
     _Atomic uint32_t      head;      /* next to poll */
     npemu_spin_t          lock;      /* of consumers */

@@ -60,7 +60,7 @@ static npemu_port_shm_t *npemu_port_of(npemu_proc_t *proc, unsigned slot,
 /* The flow of a queue pair: its process, and its number. */
 static uint64_t npemu_port_key(const npemu_qp_t *qp)
 {
-    return ((uint64_t)qp->proc->owner << 32) | qp->super.qp.qp_num;
+    return ((uint64_t)qp->proc->owner << 32) | qp->super.qp_num;
 }
 
 static uint32_t npemu_port_class(const npemu_qp_t *qp, const npemu_wqe_t *wqe,
@@ -70,7 +70,7 @@ static uint32_t npemu_port_class(const npemu_qp_t *qp, const npemu_wqe_t *wqe,
         return 0;
     }
 
-    return ((qp->super.qp.qp_type == IBV_QPT_UD) ? wqe->ud.av.path.sl :
+    return ((qp->super.qp_type == IBV_QPT_UD) ? wqe->ud.av.path.sl :
                                                    qp->attr.ah_attr.sl) %
            NPEMU_WIRE_CLASSES;
 }

@@ -25,7 +25,7 @@ void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events)
     npemu_proc_t *proc = qp->proc;
 
     npemu_qp_notify(proc, atomic_load(&proc->peers[proc->slot_index]),
-                    npemu_qpn_index(qp->super.qp.qp_num), events);
+                    npemu_qpn_index(qp->super.qp_num), events);
 }
 
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
@@ -41,12 +41,12 @@ void npemu_qp_fail(npemu_qp_t *qp)
     npemu_proc_t *proc = qp->proc;
     uint32_t rts       = IBV_QPS_RTS;
 
-    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+    if (qp->super.qp_type == IBV_QPT_UD) {
         atomic_compare_exchange_strong(&qp->shm->state, &rts, IBV_QPS_SQE);
     } else {
         npemu_qp_fail_remote(proc, atomic_load(&proc->peers
                                                [proc->slot_index]),
-                             npemu_qpn_index(qp->super.qp.qp_num), 0);
+                             npemu_qpn_index(qp->super.qp_num), 0);
     }
 }
 
@@ -74,7 +74,7 @@ int npemu_qp_flush_one(npemu_qp_t *qp)
 
     cqe->status     = IBV_WC_WR_FLUSH_ERR;
     cqe->wc_flags   = 0;
-    cqe->qpn        = qp->super.qp.qp_num;
+    cqe->qpn        = qp->super.qp_num;
     cqe->opcode     = IBV_WC_RECV;
     cqe->byte_len   = 0;
     cqe->imm_data   = 0;

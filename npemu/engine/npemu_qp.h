@@ -12,10 +12,7 @@
 struct npemu_cq;
 
 typedef struct npemu_qp {
-    union {
-        struct ibv_qp    qp;
-        struct ibv_qp_ex ex;
-    } super;
+    struct ibv_qp         super;
     npemu_proc_t          *proc;
     npemu_qp_shm_t        *shm;
     struct npemu_cq       *send_cq;
@@ -55,12 +52,11 @@ typedef struct npemu_qp {
     struct ibv_qp_cap     cap;
     struct ibv_qp_attr    attr;       /* as set by the user */
     uint32_t              async_delivered; /* events, under events_lock */
-    struct npemu_qp_batch *batch;     /* ibv_wr_*, if asked for */
 } npemu_qp_t;
 
 static inline npemu_qp_t *npemu_qp(struct ibv_qp *qp)
 {
-    return npemu_container_of(qp, npemu_qp_t, super.qp);
+    return npemu_container_of(qp, npemu_qp_t, super);
 }
 
 static inline enum ibv_qp_state npemu_qp_state(npemu_qp_t *qp)

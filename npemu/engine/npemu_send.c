@@ -40,7 +40,7 @@ typedef struct {
 
 static int npemu_wr_is_ud(const npemu_wr_t *wr)
 {
-    return wr->qp->super.qp.qp_type == IBV_QPT_UD;
+    return wr->qp->super.qp_type == IBV_QPT_UD;
 }
 
 /* The responder refuses the request: its QP goes to ERR, and its process raises
@@ -124,7 +124,7 @@ static npemu_exec_t npemu_wr_target_rc(npemu_wr_t *wr)
     if (npemu_unlikely(((state != IBV_QPS_RTS) && (state != IBV_QPS_RTR) &&
                         (state != IBV_QPS_SQD)) ||
                        (wr->remote->type != IBV_QPT_RC) ||
-                       (wr->remote->dest_qpn != qp->super.qp.qp_num) ||
+                       (wr->remote->dest_qpn != qp->super.qp_num) ||
                        (wr->remote->rq_psn != qp->shm->sq_psn))) {
         return NPEMU_EXEC_RETRY;
     }
@@ -184,7 +184,7 @@ static void npemu_wr_fill_recv(npemu_wr_t *wr, npemu_cqe_t *cqe,
 
     cqe->status     = status;
     cqe->qpn        = (wr->peer->slot_index << NPEMU_QP_BITS) | wr->index;
-    cqe->src_qp     = wr->qp->super.qp.qp_num;
+    cqe->src_qp     = wr->qp->super.qp_num;
     cqe->vendor_err = 0;
     cqe->index      = index;
     cqe->opcode     = is_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;

@@ -125,14 +125,14 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
         atomic_store(&qp->proc->shm->other_events, 1);
         npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
                                                    [qp->proc->slot_index]),
-                             npemu_qpn_index(qp->super.qp.qp_num),
+                             npemu_qpn_index(qp->super.qp_num),
                              NPEMU_EV_QP_FATAL);
         return;
     }
 
     cqe->status     = status;
     cqe->wc_flags   = 0;
-    cqe->qpn        = qp->super.qp.qp_num;
+    cqe->qpn        = qp->super.qp_num;
     cqe->opcode     = npemu_sq_wc_opcode(wqe->opcode);
     cqe->byte_len   = length;
     cqe->imm_data   = 0;
@@ -444,7 +444,7 @@ static int npemu_sq_opcode_is_good(npemu_qp_t *qp, uint32_t opcode)
     case IBV_WR_RDMA_READ:
     case IBV_WR_ATOMIC_CMP_AND_SWP:
     case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        return qp->super.qp.qp_type == IBV_QPT_RC;
+        return qp->super.qp_type == IBV_QPT_RC;
     default:
         return 0;
     }
@@ -496,9 +496,9 @@ static int npemu_sq_parse(npemu_qp_t *qp, const struct ibv_send_wr *wr,
         return EINVAL;
     }
 
-    if (qp->super.qp.qp_type == IBV_QPT_UD) {
+    if (qp->super.qp_type == IBV_QPT_UD) {
         if (npemu_unlikely((wr->wr.ud.ah == NULL) ||
-                           (wr->wr.ud.ah->pd != qp->super.qp.pd))) {
+                           (wr->wr.ud.ah->pd != qp->super.pd))) {
             return EINVAL;
         }
         wqe->ud.qpn  = wr->wr.ud.remote_qpn;
@@ -609,46 +609,6 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
     default:
         return EINVAL; /* IBA 10.8.2.2.1: not before RTS */
     }
-}
-
-/* Would npemu_sq_post() accept every request of a list? Its checks have the
- * same result later, while sq_lock is held: a QP that fails accepts requests
- * and flushes them. */
-static int npemu_sq_check(npemu_qp_t *qp, const struct ibv_send_wr *wr,
-                          uint32_t count)
-{
-    enum ibv_qp_state state = npemu_qp_state(qp);
-    npemu_wqe_t wqe;
-    int ret;
-
-    if ((state == IBV_QPS_RESET) || (state == IBV_QPS_INIT) ||
-        (state == IBV_QPS_RTR)) {
-        return EINVAL;
-    }
-
-    for (; wr != NULL; wr = wr->next) {
-        ret = npemu_sq_parse(qp, wr, &wqe);
-        if (ret != 0) {
-            return ret;
-        }
-    }
-    return (count > npemu_sq_room(qp)) ? ENOMEM : 0;
-}
-
-int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
-                      uint32_t count)
-{
-    int ret = 0;
-
-    npemu_spin_lock(&qp->sq_lock);
-    if (count > 1) {
-        ret = npemu_sq_check(qp, wr, count);
-    }
-    for (; (ret == 0) && (wr != NULL); wr = wr->next) {
-        ret = npemu_sq_post(qp, wr);
-    }
-    npemu_spin_unlock(&qp->sq_lock);
-    return ret;
 }
 
 int npemu_post_send(struct ibv_qp *ibqp, struct ibv_send_wr *wr,

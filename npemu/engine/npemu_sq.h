@@ -11,12 +11,6 @@
 int npemu_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                     struct ibv_send_wr **bad_wr);
 
-/** Post a list as a whole: all of its requests or none, and no other between
- * them. Returns 0; ENOMEM if the queue has no room for all; EINVAL if a request
- * is bad or the state does not allow any. */
-int npemu_sq_post_all(npemu_qp_t *qp, const struct ibv_send_wr *wr,
-                      uint32_t count);
-
 /** Execute requests that wait, as far as possible. sq_lock is held. */
 void npemu_sq_run(npemu_qp_t *qp);
 

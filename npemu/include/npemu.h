@@ -7,7 +7,7 @@
  * of the libibverbs function of the same name with `ibv_` instead of `npemu_`.
  * The manual page of that function documents it; comments here describe
  * differences. Objects are `struct ibv_*` objects: the inline functions of
- * <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ibv_wr_*, ...) work on
+ * <infiniband/verbs.h> (ibv_poll_cq, ibv_post_send, ...) work on
  * them, so there are no npemu_ functions for those.
  *
  * There is one device, `npemu0`, with one port. All processes of one user in
@@ -177,7 +177,6 @@ struct ibv_cq *npemu_create_cq(struct ibv_context *context, int cqe,
                                void *cq_context,
                                struct ibv_comp_channel *channel,
                                int comp_vector);
-int npemu_resize_cq(struct ibv_cq *cq, int cqe);
 int npemu_destroy_cq(struct ibv_cq *cq);
 
 /**
@@ -210,7 +209,6 @@ struct ibv_qp *npemu_create_qp(struct ibv_pd *pd,
                                struct ibv_qp_init_attr *init_attr);
 struct ibv_qp *npemu_create_qp_ex(struct ibv_context *context,
                                   struct ibv_qp_init_attr_ex *init_attr);
-struct ibv_qp_ex *npemu_qp_to_qp_ex(struct ibv_qp *qp);
 int npemu_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
 int npemu_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                    struct ibv_qp_init_attr *init_attr);

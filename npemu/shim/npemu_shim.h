@@ -65,8 +65,6 @@
       (struct ibv_context *context, int cqe, void *cq_context, \
        struct ibv_comp_channel *channel, int comp_vector), \
       (context, cqe, cq_context, channel, comp_vector)) \
-    _(int, resize_cq, EOPNOTSUPP, cq->context, \
-      (struct ibv_cq *cq, int cqe), (cq, cqe)) \
     _(int, destroy_cq, EOPNOTSUPP, cq->context, \
       (struct ibv_cq *cq), (cq)) \
     _(int, get_cq_event, -1, channel->context, \
@@ -86,8 +84,6 @@
       (struct ibv_srq *srq), (srq)) \
     _(struct ibv_qp *, create_qp, NULL, pd->context, \
       (struct ibv_pd *pd, struct ibv_qp_init_attr *attr), (pd, attr)) \
-    _(struct ibv_qp_ex *, qp_to_qp_ex, NULL, qp->context, \
-      (struct ibv_qp *qp), (qp)) \
     _(int, modify_qp, EOPNOTSUPP, qp->context, \
       (struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask), \
       (qp, attr, mask)) \
@@ -140,6 +136,10 @@ struct ibv_qp_attach_comp_cntr_attr;
  * rdma-core 57 and later: the headers we compile with may not know them.
  */
 #define NPEMU_SHIM_UNSUPPORTED(_) \
+    _(int, resize_cq, EOPNOTSUPP, cq->context, \
+      (struct ibv_cq *cq, int cqe), (cq, cqe)) \
+    _(struct ibv_qp_ex *, qp_to_qp_ex, NULL, qp->context, \
+      (struct ibv_qp *qp), (qp)) \
     _(int, query_qp_data_in_order, 0, qp->context, \
       (struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags), \
       (qp, op, flags)) \

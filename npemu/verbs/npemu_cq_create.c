@@ -7,9 +7,7 @@
 #endif
 
 #include "engine/npemu_cq.h"
-#include "engine/npemu_cqp.h"
 #include "fabric/npemu_event_fd.h"
-#include "fabric/npemu_rlock.h"
 #include "npemu.h"
 #include "verbs/npemu_async.h"
 #include "verbs/npemu_channel.h"
@@ -31,33 +29,6 @@ static uint32_t npemu_cq_ring_size(int cqe)
     return size;
 }
 
-static npemu_cq_ring_t *npemu_cq_ring_create(npemu_proc_t *proc, uint32_t size)
-{
-    npemu_cq_ring_t *ring = calloc(1, sizeof(*ring));
-
-    if (ring == NULL) {
-        return NULL;
-    }
-
-    ring->offset = npemu_arena_alloc(&proc->arena,
-                                     (size_t)size * sizeof(npemu_cqe_t));
-    if (ring->offset == 0) {
-        free(ring);
-        return NULL;
-    }
-
-    ring->cqes = npemu_arena_ptr(proc->shm, ring->offset);
-    ring->mask = size - 1;
-    return ring;
-}
-
-static void npemu_cq_ring_destroy(npemu_proc_t *proc, npemu_cq_ring_t *ring)
-{
-    npemu_arena_free(&proc->arena, ring->offset,
-                     (ring->mask + 1ul) * sizeof(npemu_cqe_t));
-    free(ring);
-}
-
 static uint32_t npemu_cq_data_size(uint32_t ring_size)
 {
     uint32_t size = NPEMU_CQ_DATA_MIN;
@@ -68,12 +39,22 @@ static uint32_t npemu_cq_data_size(uint32_t ring_size)
     return size;
 }
 
+static void npemu_cq_destroy_shm(npemu_cq_t *cq)
+{
+    npemu_arena_t *arena = &cq->proc->arena;
+
+    npemu_arena_free(arena, cq->shm->ring,
+                     (cq->shm->mask + 1ul) * sizeof(npemu_cqe_t));
+    npemu_arena_free(arena, cq->shm->data, cq->shm->data_size);
+    npemu_arena_free(arena, npemu_arena_off(cq->proc->shm, cq->shm),
+                     sizeof(npemu_cq_shm_t));
+}
+
 /* The record, the ring and the data ring. */
 static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
 {
     npemu_proc_t *proc = cq->proc;
     uint32_t size      = npemu_cq_ring_size(cqe);
-    npemu_cq_ring_t *ring;
     uint64_t offset;
 
     offset = npemu_arena_alloc(&proc->arena, sizeof(npemu_cq_shm_t));
@@ -82,23 +63,20 @@ static int npemu_cq_create_shm(npemu_cq_t *cq, int cqe)
     }
 
     cq->shm            = npemu_arena_ptr(proc->shm, offset);
+    cq->shm->mask      = size - 1;
     cq->shm->data_size = npemu_cq_data_size(size);
     cq->shm->data      = npemu_arena_alloc(&proc->arena, cq->shm->data_size);
-    ring               = npemu_cq_ring_create(proc, size);
-    if ((cq->shm->data == 0) || (ring == NULL)) {
-        npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
-        npemu_arena_free(&proc->arena, offset, sizeof(npemu_cq_shm_t));
-        if (ring != NULL) {
-            npemu_cq_ring_destroy(proc, ring);
-        }
+    cq->shm->ring      = npemu_arena_alloc(&proc->arena,
+                                           (size_t)size * sizeof(npemu_cqe_t));
+    if ((cq->shm->data == 0) || (cq->shm->ring == 0)) {
+        npemu_cq_destroy_shm(cq);
         return ENOMEM;
     }
 
-    cq->data       = npemu_arena_ptr(proc->shm, cq->shm->data);
-    cq->shm->ring  = ring->offset;
-    cq->shm->mask  = ring->mask;
-    atomic_store(&cq->ring, ring);
-    cq->super.cqe  = size;
+    cq->data      = npemu_arena_ptr(proc->shm, cq->shm->data);
+    cq->cqes      = npemu_arena_ptr(proc->shm, cq->shm->ring);
+    cq->mask      = size - 1;
+    cq->super.cqe = size;
     return 0;
 }
 
@@ -188,7 +166,6 @@ int npemu_destroy_cq(struct ibv_cq *ibcq)
 {
     npemu_cq_t *cq     = npemu_cq(ibcq);
     npemu_proc_t *proc = cq->proc;
-    npemu_cq_ring_t *ring, *older;
 
     if (proc != npemu_self()) {
         return NPEMU_ERR_FORKED;
@@ -206,67 +183,9 @@ int npemu_destroy_cq(struct ibv_cq *ibcq)
     }
     npemu_async_forget_cq(ibcq);
 
-    for (ring = atomic_load(&cq->ring); ring != NULL; ring = older) {
-        older = ring->older;
-        npemu_cq_ring_destroy(proc, ring);
-    }
-    npemu_arena_free(&proc->arena, cq->shm->data, cq->shm->data_size);
-    npemu_arena_free(&proc->arena, npemu_arena_off(proc->shm, cq->shm),
-                     sizeof(npemu_cq_shm_t));
+    npemu_cq_destroy_shm(cq);
     pthread_cond_destroy(&ibcq->cond);
     pthread_mutex_destroy(&ibcq->mutex);
     free(cq);
     return 0;
-}
-
-/* Move what has not been polled to another ring, at the same positions modulo
- * its size. Both locks are held. */
-static void npemu_cq_move(npemu_cq_t *cq, npemu_cq_ring_t *to)
-{
-    npemu_cq_ring_t *from = atomic_load(&cq->ring);
-    uint32_t pos;
-
-    for (pos = atomic_load(&cq->head); pos != cq->shm->tail; ++pos) {
-        to->cqes[pos & to->mask] = from->cqes[pos & from->mask];
-    }
-    to->older     = from;
-    cq->shm->ring = to->offset;
-    cq->shm->mask = to->mask;
-    atomic_store(&cq->ring, to);
-}
-
-int npemu_resize_cq(struct ibv_cq *ibcq, int cqe)
-{
-    npemu_cq_t *cq = npemu_cq(ibcq);
-    npemu_cq_ring_t *ring;
-    int ret = 0;
-
-    if (cq->proc != npemu_self()) {
-        return NPEMU_ERR_FORKED;
-    }
-
-    if ((cqe < 1) || (cqe > NPEMU_CQ_MAX_CQE)) {
-        return EINVAL;
-    }
-
-    ring = npemu_cq_ring_create(cq->proc, npemu_cq_ring_size(cqe));
-    if (ring == NULL) {
-        return ENOMEM;
-    }
-
-    npemu_spin_lock(&cq->lock);
-    npemu_cqp_lock(cq->proc, cq->shm);
-    if (cq->shm->tail - atomic_load(&cq->head) > ring->mask + 1) {
-        ret = EINVAL; /* it contains more than fits */
-    } else {
-        npemu_cq_move(cq, ring);
-        ibcq->cqe = ring->mask + 1;
-    }
-    npemu_rlock_release(&cq->shm->lock);
-    npemu_spin_unlock(&cq->lock);
-
-    if (ret != 0) {
-        npemu_cq_ring_destroy(cq->proc, ring);
-    }
-    return ret;
 }

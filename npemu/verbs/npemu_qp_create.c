@@ -13,7 +13,6 @@
 #include "npemu.h"
 #include "verbs/npemu_async.h"
 #include "verbs/npemu_pd.h"
-#include "verbs/npemu_qp_ex.h"
 #include "verbs/npemu_srq.h"
 
 #include <errno.h>
@@ -38,11 +37,11 @@ void npemu_qp_clear(npemu_qp_t *qp)
     npemu_spin_unlock(&qp->sq_lock);
 
     npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_ALL);
-    npemu_cq_clean(qp->recv_cq, qp->super.qp.qp_num);
+    npemu_cq_clean(qp->recv_cq, qp->super.qp_num);
     if (qp->send_cq != qp->recv_cq) {
-        npemu_cq_clean(qp->send_cq, qp->super.qp.qp_num);
+        npemu_cq_clean(qp->send_cq, qp->super.qp_num);
     }
-    if (qp->super.qp.srq == NULL) {
+    if (qp->super.srq == NULL) {
         npemu_rq_reset(qp->rq);
     }
     atomic_store(&qp->shm->events, 0);
@@ -130,20 +129,11 @@ static int npemu_qp_create_parts(npemu_qp_t *qp, npemu_pd_t *pd,
         }
     }
 
-    if (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) {
-        ret = npemu_qp_ex_init(qp, attr->send_ops_flags);
-        if (ret != 0) {
-            goto err_rq;
-        }
-    }
-
     ret = npemu_qp_index_alloc(qp->proc, qp, index_p);
     if (ret == 0) {
         return 0;
     }
 
-    npemu_qp_ex_cleanup(qp);
-err_rq:
     if (attr->srq == NULL) {
         npemu_rq_cleanup(qp->rq);
     }
@@ -159,7 +149,7 @@ static void npemu_qp_publish(npemu_qp_t *qp, npemu_pd_t *pd, unsigned index)
 
     qp->shm  = shm;
     atomic_fetch_add(&shm->gen, 1);
-    shm->type     = qp->super.qp.qp_type;
+    shm->type     = qp->super.qp_type;
     shm->pd       = pd->id;
     shm->dest_qpn = 0;
     shm->rq       = npemu_arena_off(proc->shm, qp->rq->shm);
@@ -198,7 +188,7 @@ static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
     qp->is_wired = (proc->link.rate != 0);
     qp->dying    = 1; /* the npemu thread ignores it until it is complete */
     npemu_qp_set_cap(qp, &attr->cap, attr->srq);
-    qp->super.qp.qp_type = attr->qp_type;
+    qp->super.qp_type = attr->qp_type;
     ret = npemu_qp_create_parts(qp, pd, attr, &index);
     if (ret != 0) {
         free(qp);
@@ -206,17 +196,17 @@ static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
         return NULL;
     }
 
-    qp->super.qp.context    = ibpd->context;
-    qp->super.qp.qp_context = attr->qp_context;
-    qp->super.qp.pd         = ibpd;
-    qp->super.qp.send_cq    = attr->send_cq;
-    qp->super.qp.recv_cq    = attr->recv_cq;
-    qp->super.qp.srq        = attr->srq;
-    qp->super.qp.handle     = index;
-    qp->super.qp.qp_num     = (proc->slot_index << NPEMU_QP_BITS) | index;
-    qp->super.qp.state      = IBV_QPS_RESET;
-    pthread_mutex_init(&qp->super.qp.mutex, NULL);
-    pthread_cond_init(&qp->super.qp.cond, NULL);
+    qp->super.context    = ibpd->context;
+    qp->super.qp_context = attr->qp_context;
+    qp->super.pd         = ibpd;
+    qp->super.send_cq    = attr->send_cq;
+    qp->super.recv_cq    = attr->recv_cq;
+    qp->super.srq        = attr->srq;
+    qp->super.handle     = index;
+    qp->super.qp_num     = (proc->slot_index << NPEMU_QP_BITS) | index;
+    qp->super.state      = IBV_QPS_RESET;
+    pthread_mutex_init(&qp->super.mutex, NULL);
+    pthread_cond_init(&qp->super.cond, NULL);
     pthread_mutex_init(&qp->control, NULL);
 
     atomic_fetch_add(&pd->refcount, 1);
@@ -229,7 +219,7 @@ static struct ibv_qp *npemu_qp_create(struct ibv_pd *ibpd,
     pthread_mutex_lock(&proc->lock);
     qp->dying = 0;
     pthread_mutex_unlock(&proc->lock);
-    return &qp->super.qp;
+    return &qp->super;
 }
 
 struct ibv_qp *npemu_create_qp(struct ibv_pd *pd,
@@ -257,8 +247,7 @@ struct ibv_qp *npemu_create_qp_ex(struct ibv_context *context,
                                   struct ibv_qp_init_attr_ex *init_attr)
 {
     const uint32_t known = IBV_QP_INIT_ATTR_PD |
-                           IBV_QP_INIT_ATTR_CREATE_FLAGS |
-                           IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+                           IBV_QP_INIT_ATTR_CREATE_FLAGS;
 
     (void)context;
     if (!(init_attr->comp_mask & IBV_QP_INIT_ATTR_PD) ||
@@ -337,7 +326,6 @@ int npemu_destroy_qp(struct ibv_qp *ibqp)
     } else {
         npemu_rq_cleanup(qp->rq);
     }
-    npemu_qp_ex_cleanup(qp);
     pthread_mutex_destroy(&qp->control);
     pthread_cond_destroy(&ibqp->cond);
     pthread_mutex_destroy(&ibqp->mutex);

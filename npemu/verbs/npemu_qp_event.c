@@ -15,8 +15,8 @@ void npemu_qp_flush_recv(npemu_qp_t *qp)
 {
     /* Requests that initiators have begun complete first */
     npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_BRIEF);
-    if (qp->super.qp.srq != NULL) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_LAST_WQE_REACHED);
+    if (qp->super.srq != NULL) {
+        npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_LAST_WQE_REACHED);
         return;
     }
 
@@ -31,22 +31,22 @@ static void npemu_qp_handle_event(npemu_qp_t *qp)
     pthread_mutex_lock(&qp->control);
     events = atomic_exchange(&qp->shm->events, 0);
     if (events & NPEMU_EV_QP_COMM_EST) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_COMM_EST);
+        npemu_async_raise_qp(&qp->super, IBV_EVENT_COMM_EST);
     }
     if (events & NPEMU_EV_QP_DRAINED) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_SQ_DRAINED);
+        npemu_async_raise_qp(&qp->super, IBV_EVENT_SQ_DRAINED);
     }
     if ((events & NPEMU_EV_QP_FLUSH) &&
         (npemu_qp_state(qp) == IBV_QPS_ERR)) {
         /* First the reason, then LAST_WQE_REACHED */
         if (events & NPEMU_EV_QP_FATAL) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_FATAL);
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_FATAL);
         }
         if (events & NPEMU_EV_QP_ACCESS_ERR) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_ACCESS_ERR);
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_ACCESS_ERR);
         }
         if (events & NPEMU_EV_QP_REQ_ERR) {
-            npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_QP_REQ_ERR);
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_REQ_ERR);
         }
         npemu_spin_lock(&qp->sq_lock);
         npemu_sq_flush(qp);

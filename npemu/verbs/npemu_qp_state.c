@@ -83,7 +83,7 @@ static const npemu_qp_transition_t npemu_qp_transitions[] = {
 static int npemu_qp_check_mask(npemu_qp_t *qp, enum ibv_qp_state from,
                                enum ibv_qp_state to, int mask)
 {
-    int is_ud    = (qp->super.qp.qp_type == IBV_QPT_UD);
+    int is_ud    = (qp->super.qp_type == IBV_QPT_UD);
     int required = 0;
     int optional = 0;
     const npemu_qp_transition_t *t;
@@ -307,7 +307,7 @@ static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     }
 
     if (is_drained) {
-        npemu_async_raise_qp(&qp->super.qp, IBV_EVENT_SQ_DRAINED);
+        npemu_async_raise_qp(&qp->super, IBV_EVENT_SQ_DRAINED);
     }
     if ((from == IBV_QPS_SQD) && (to == IBV_QPS_RTS)) {
         npemu_sq_resume(qp);

@@ -15,7 +15,7 @@ static int npemu_recover_qp_is_done(void *arg, uint32_t index)
 {
     npemu_qp_t *qp = arg;
 
-    return npemu_cq_refers(qp->recv_cq, qp->super.qp.qp_num, index);
+    return npemu_cq_refers(qp->recv_cq, qp->super.qp_num, index);
 }
 
 static int npemu_recover_srq_is_done(void *arg, uint32_t index)

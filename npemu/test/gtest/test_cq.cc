@@ -41,31 +41,6 @@ protected:
     Buffer  buffer;
 };
 
-TEST(test_cq, resize_keeps_completions)
-{
-    Device device;
-    Pair pair(device, QpOptions(), QpOptions(), 8);
-    Buffer buffer(device, 4096);
-    int depth = pair.cq_a.cq->cqe + 20;
-    int next  = 0;
-
-    auto write_until = [&](int end) {
-        while (next < end) {
-            Wr wr(next++, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
-            ASSERT_EQ(0, pair.a.post(wr.rdma(buffer, 64)));
-        }
-    };
-    write_until(6);
-    ASSERT_EQ(0, npemu_resize_cq(pair.cq_a, depth));
-    EXPECT_LE(depth, pair.cq_a.cq->cqe);
-    write_until(depth);
-    EXPECT_EQ(EINVAL, npemu_resize_cq(pair.cq_a, 2)) << "would lose some";
-    pair.cq_a.expect(0, IBV_WC_SUCCESS, depth);
-    EXPECT_EQ(0, npemu_resize_cq(pair.cq_a, 2));
-    write_until(depth + 1);
-    pair.cq_a.expect(depth);
-}
-
 TEST(test_cq, overflow_raises_an_event)
 {
     Device device;
