@@ -6,7 +6,9 @@
 #define NPEMU_UTIL_H
 
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #define npemu_likely(_x)   __builtin_expect(!!(_x), 1)
@@ -40,6 +42,15 @@
 static inline int npemu_madvise(void *address, size_t size, int advice)
 {
     return (int)syscall(SYS_madvise, address, size, advice);
+}
+
+/** CLOCK_MONOTONIC in nanoseconds. */
+static inline uint64_t npemu_time_ns(void)
+{
+    struct timespec ts;
+
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
 }
 
 #if defined(__x86_64__) || defined(__i386__)

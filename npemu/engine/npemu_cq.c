@@ -11,7 +11,6 @@
 #include "engine/npemu_qp.h"
 #include "fabric/npemu_epoch.h"
 #include "fabric/npemu_event_fd.h"
-#include "fabric/npemu_gid.h"
 #include "fabric/npemu_rlock.h"
 #include "npemu.h"
 
@@ -36,7 +35,7 @@ static __attribute__((noinline)) enum ibv_wc_status
 npemu_cq_place_tabled(npemu_rq_t *rq, const npemu_rq_wqe_t *wqe, uint32_t skip,
                       const void *data, uint32_t length)
 {
-    npemu_peer_t *self = npemu_peer_find(rq->proc, rq->proc->slot_index);
+    npemu_peer_t *self = npemu_peer_self(rq->proc);
     npemu_map_miss_t miss;
     npemu_dma_list_t list;
 
@@ -154,9 +153,7 @@ static void npemu_cq_take_recv(npemu_cq_t *cq, npemu_qp_t *qp,
     }
     if (npemu_unlikely(wc->status != cqe->status)) {
         /* The sender has seen success, but this QP fails as on a NIC */
-        npemu_qp_fail_remote(cq->proc,
-                             atomic_load(&cq->proc->peers
-                                         [cq->proc->slot_index]),
+        npemu_qp_fail_remote(cq->proc, npemu_peer_self(cq->proc),
                              npemu_qpn_index(cqe->qpn), 0);
     }
     npemu_rq_free(rq, cqe->index);

@@ -85,7 +85,7 @@ npemu_dma_list_map(npemu_dma_list_t *list, npemu_peer_t *peer, uint32_t pd,
 int npemu_dma_map_send(npemu_proc_t *proc, uint32_t pd, const npemu_wqe_t *wqe,
                        uint32_t access, npemu_dma_list_t *list)
 {
-    npemu_peer_t *self = npemu_peer_find(proc, proc->slot_index);
+    npemu_peer_t *self = npemu_peer_self(proc);
     int is_inline      = (wqe->flags & IBV_SEND_INLINE) && (access == 0);
     const struct ibv_sge *sge;
     npemu_map_miss_t miss;
@@ -179,13 +179,13 @@ npemu_dma_status_t npemu_dma_copy_local(npemu_proc_t *proc,
 
     if (npemu_unlikely(list->tabled)) {
         npemu_dma_list_plain(&plain, buffer, list->length);
-        return npemu_dma_copy_tabled(npemu_peer_find(proc, proc->slot_index),
+        return npemu_dma_copy_tabled(npemu_peer_self(proc),
                                      &plain, list, to_list);
     }
 
     if (npemu_unlikely(list->on_demand)) {
         npemu_dma_list_plain(&plain, buffer, list->length);
-        return npemu_dma_copy(npemu_peer_find(proc, proc->slot_index), &plain,
+        return npemu_dma_copy(npemu_peer_self(proc), &plain,
                               list, to_list);
     }
 

@@ -589,7 +589,7 @@ npemu_dma_copy_stepwise(npemu_peer_t *peer, const npemu_dma_list_t *local,
     uint64_t left, length, src_length;
 
     npemu_side_init(to_remote ? &xfer.src : &xfer.dst, local,
-                    npemu_peer_find(proc, proc->slot_index), 1, done);
+                    npemu_peer_self(proc), 1, done);
     npemu_side_init(to_remote ? &xfer.dst : &xfer.src, remote, peer, 0, done);
     for (left = local->length - done; left > 0; left -= length) {
         /* The kernel reuses pids: another process may have this one */

@@ -6,7 +6,6 @@
 
 #include "engine/npemu_port.h"
 #include "base/npemu_log.h"
-#include "base/npemu_time.h"
 #include "fabric/npemu_rlock.h"
 
 #include <stdlib.h>

@@ -24,7 +24,7 @@ void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events)
 {
     npemu_proc_t *proc = qp->proc;
 
-    npemu_qp_notify(proc, atomic_load(&proc->peers[proc->slot_index]),
+    npemu_qp_notify(proc, npemu_peer_self(proc),
                     npemu_qpn_index(qp->super.qp_num), events);
 }
 
@@ -44,8 +44,7 @@ void npemu_qp_fail(npemu_qp_t *qp)
     if (qp->super.qp_type == IBV_QPT_UD) {
         atomic_compare_exchange_strong(&qp->shm->state, &rts, IBV_QPS_SQE);
     } else {
-        npemu_qp_fail_remote(proc, atomic_load(&proc->peers
-                                               [proc->slot_index]),
+        npemu_qp_fail_remote(proc, npemu_peer_self(proc),
                              npemu_qpn_index(qp->super.qp_num), 0);
     }
 }
@@ -82,7 +81,7 @@ int npemu_qp_flush_one(npemu_qp_t *qp)
     cqe->vendor_err = 0;
     cqe->index      = entry.index;
     cqe->ud         = (npemu_ud_t){0};
-    npemu_cqp_end(atomic_load(&proc->peers[proc->slot_index]), cq->shm, cqe, 0);
+    npemu_cqp_end(npemu_peer_self(proc), cq->shm, cqe, 0);
     return 1;
 }
 

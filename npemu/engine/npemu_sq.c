@@ -6,7 +6,6 @@
 
 #include "engine/npemu_sq.h"
 #include "base/npemu_limits.h"
-#include "base/npemu_time.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_cqp.h"
 #include "engine/npemu_port.h"
@@ -123,8 +122,7 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
                         &cqe, &data) != NPEMU_CQ_OK) {
         atomic_fetch_or(&cq->shm->events, NPEMU_EV_CQ_ERR);
         atomic_store(&qp->proc->shm->other_events, 1);
-        npemu_qp_fail_remote(qp->proc, atomic_load(&qp->proc->peers
-                                                   [qp->proc->slot_index]),
+        npemu_qp_fail_remote(qp->proc, npemu_peer_self(qp->proc),
                              npemu_qpn_index(qp->super.qp_num),
                              NPEMU_EV_QP_FATAL);
         return;
@@ -143,9 +141,7 @@ static void npemu_sq_complete(npemu_qp_t *qp, const npemu_wqe_t *wqe,
     if (npemu_unlikely(is_cause)) {
         npemu_qp_fail(qp);
     }
-    npemu_cqp_end(atomic_load_explicit(&qp->proc->peers[qp->proc->slot_index],
-                                       memory_order_relaxed),
-                  cq->shm, cqe, 0);
+    npemu_cqp_end(npemu_peer_self(qp->proc), cq->shm, cqe, 0);
 }
 
 /* The oldest request has not been begun. */

@@ -5,7 +5,6 @@
 #endif
 
 #include "engine/npemu_wait.h"
-#include "base/npemu_time.h"
 #include "engine/npemu_rq.h"
 #include "fabric/npemu_thread.h"
 
@@ -41,7 +40,6 @@ typedef struct {
  * last. */
 typedef struct npemu_wait_group {
     npemu_link_t     link;         /* in groups or spare */
-    npemu_link_t     bucket_link;
     npemu_link_t     members;      /* by npemu_wait_t.listed_ns */
     uint32_t         count;
     int              is_skipped;   /* a member was locked in the last scan */
@@ -52,13 +50,8 @@ typedef struct npemu_wait_group {
 
 void npemu_waits_init(npemu_waits_t *waits)
 {
-    unsigned i;
-
     npemu_link_init(&waits->groups);
     npemu_link_init(&waits->spare);
-    for (i = 0; i < NPEMU_WAIT_BUCKETS; ++i) {
-        npemu_link_init(&waits->buckets[i]);
-    }
 }
 
 int npemu_waits_reserve(npemu_waits_t *waits)
@@ -114,26 +107,16 @@ static int npemu_wait_key_is_equal(const npemu_wait_key_t *a,
            (a->timer_ns == b->timer_ns) && (a->wait == b->wait);
 }
 
-static npemu_link_t *npemu_wait_bucket(npemu_waits_t *waits,
-                                       const npemu_wait_key_t *key)
-{
-    uint64_t hash = ((uintptr_t)key->rq ^ (uintptr_t)key->wait) /
-                    NPEMU_CACHE_LINE;
-
-    return &waits->buckets[((hash * 0x9e3779b97f4a7c15ull) >> 32) %
-                           NPEMU_WAIT_BUCKETS];
-}
-
 /* The group with this key, which is a new one if there is none. */
 static npemu_wait_group_t *npemu_wait_group(npemu_waits_t *waits,
                                             const npemu_wait_key_t *key)
 {
-    npemu_link_t *bucket = npemu_wait_bucket(waits, key);
     npemu_wait_group_t *group;
     npemu_link_t *link;
 
-    for (link = bucket->next; link != bucket; link = link->next) {
-        group = npemu_container_of(link, npemu_wait_group_t, bucket_link);
+    for (link = waits->groups.next;
+         (key->wait == NULL) && (link != &waits->groups); link = link->next) {
+        group = npemu_container_of(link, npemu_wait_group_t, link);
         if (npemu_wait_key_is_equal(&group->key, key)) {
             return group;
         }
@@ -145,7 +128,6 @@ static npemu_wait_group_t *npemu_wait_group(npemu_waits_t *waits,
     group->is_skipped = 0;
     group->key        = *key;
     npemu_link_init(&group->members);
-    npemu_link_add(bucket, &group->bucket_link);
     npemu_link_add(&waits->groups, &group->link);
     return group;
 }
@@ -157,7 +139,6 @@ static void npemu_wait_unlink(npemu_wait_t *wait)
     npemu_link_del(&wait->link);
     wait->group = NULL;
     if (--group->count == 0) {
-        npemu_link_del(&group->bucket_link);
         npemu_link_del(&group->link);
         npemu_link_add(&wait->waits->spare, &group->link);
     }

@@ -17,8 +17,6 @@
 struct npemu_wait;
 struct npemu_wait_group;
 
-#define NPEMU_WAIT_BUCKETS 64
-
 /* An rnr_retry, IBA 11.6.2: not counted. */
 #define NPEMU_RNR_FOREVER 7
 
@@ -49,7 +47,6 @@ typedef struct {
     npemu_spin_t     lock;
     _Atomic uint32_t count;    /* send queues */
     npemu_link_t     groups;   /* those in use, the next to be scanned first */
-    npemu_link_t     buckets[NPEMU_WAIT_BUCKETS];
     npemu_link_t     spare;    /* one group per send queue, less those in use */
     _Atomic uint32_t is_polled; /* since the npemu thread was here */
     _Atomic uint64_t retries;  /* of send queues, ever */

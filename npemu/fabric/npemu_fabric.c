@@ -8,6 +8,7 @@
 #include "base/npemu_log.h"
 #include "fabric/npemu_segment.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -29,6 +30,8 @@
 
 /* Longest wait for the threads of a dying process, milliseconds. */
 #define NPEMU_GONE_WAIT_MS 1000
+
+#define NPEMU_GUID_PREFIX 0x026e700000000000ull
 
 static const uint32_t npemu_size_check =
         sizeof(npemu_slot_t) * 3 + sizeof(npemu_qp_shm_t) * 5 +
@@ -119,6 +122,20 @@ uint64_t npemu_fabric_id(void)
         npemu_fabric_refresh_id();
     }
     return atomic_load(&npemu_fabric_cached_id);
+}
+
+uint64_t npemu_guid(void)
+{
+    return NPEMU_GUID_PREFIX | (npemu_fabric_id() & 0xffffffffffull);
+}
+
+/* The subnet prefix names the fabric. Programs that compare prefixes to decide
+ * whether a peer is reachable are right, then. */
+void npemu_gid(union ibv_gid *gid)
+{
+    gid->global.subnet_prefix = htobe64(0xfe80000000000000ull |
+                                        (npemu_fabric_id() >> 16));
+    gid->global.interface_id  = htobe64(npemu_guid());
 }
 
 /* Does this user namespace map every user? */
@@ -354,18 +371,10 @@ static int npemu_fabric_offer(npemu_fabric_search_t *search)
     return ret;
 }
 
-static uint64_t npemu_fabric_time_ns(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_MONOTONIC, &ts);
-    return ts.tv_sec * 1000000000ull + ts.tv_nsec;
-}
-
 /* Pauses of random length, so that two processes do not collide repeatedly. */
 static void npemu_fabric_pause(void)
 {
-    uint64_t random       = npemu_mix(npemu_fabric_time_ns(), getpid());
+    uint64_t random       = npemu_mix(npemu_time_ns(), getpid());
     struct timespec pause = {.tv_nsec = 100000 + random % 1000000};
 
     nanosleep(&pause, NULL);
@@ -373,7 +382,7 @@ static void npemu_fabric_pause(void)
 
 npemu_fabric_shm_t *npemu_fabric_attach(void)
 {
-    uint64_t start = npemu_fabric_time_ns();
+    uint64_t start = npemu_time_ns();
     npemu_fabric_search_t search;
     uint64_t elapsed_ms;
     int ret;
@@ -381,7 +390,7 @@ npemu_fabric_shm_t *npemu_fabric_attach(void)
     npemu_fabric_refresh_id();
     ret = npemu_fabric_check_user();
     while (ret == 0) {
-        elapsed_ms = (npemu_fabric_time_ns() - start) / 1000000;
+        elapsed_ms = (npemu_time_ns() - start) / 1000000;
         search     = (npemu_fabric_search_t){
                 .own_id    = -1,
                 .timed_out = elapsed_ms > NPEMU_FABRIC_SETTLE_MS

@@ -35,6 +35,11 @@ void npemu_fabric_detach(npemu_fabric_shm_t *fabric);
  */
 uint64_t npemu_fabric_id(void);
 
+/** GUID of the node, in host byte order, and the only GID of its port: all
+ * processes of a fabric share it. */
+uint64_t npemu_guid(void);
+void npemu_gid(union ibv_gid *gid);
+
 /** Take a free slot, or one whose process is gone. Must be called by the thread
  * that will live as long as the process uses the fabric, for that thread holds
  * the slot's robust mutex. Returns the index of the slot, -1 if all are

@@ -45,6 +45,13 @@ static inline npemu_peer_t *npemu_peer_find(npemu_proc_t *proc, unsigned slot)
     return atomic_load_explicit(&proc->peers[slot], memory_order_seq_cst);
 }
 
+/** This process. */
+static inline npemu_peer_t *npemu_peer_self(npemu_proc_t *proc)
+{
+    return atomic_load_explicit(&proc->peers[proc->slot_index],
+                                memory_order_relaxed);
+}
+
 static inline int npemu_peer_is_alive(npemu_peer_t *peer)
 {
     return npemu_slot_is_alive(peer->slot, peer->gen);

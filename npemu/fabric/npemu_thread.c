@@ -6,7 +6,6 @@
 
 #include "fabric/npemu_thread.h"
 #include "base/npemu_log.h"
-#include "base/npemu_time.h"
 #include "fabric/npemu_event_fd.h"
 #include "fabric/npemu_peer.h"
 

@@ -10,7 +10,6 @@
 #  include "config.h"
 #endif
 
-#include "base/npemu_time.h"
 #include "iommu/npemu_table.h"
 
 #include <errno.h>

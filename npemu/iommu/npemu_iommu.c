@@ -6,7 +6,6 @@
 
 #include "base/npemu_file.h"
 #include "base/npemu_log.h"
-#include "base/npemu_time.h"
 #include "iommu/npemu_table.h"
 
 #include <errno.h>

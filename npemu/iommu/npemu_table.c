@@ -212,7 +212,7 @@ static int npemu_table_publish(npemu_proc_t *proc, const npemu_table_t *fresh,
                                npemu_table_t *table, uint32_t index, int fd)
 {
     npemu_table_shm_t *shm = &proc->shm->tables[index];
-    npemu_peer_t *self     = atomic_load(&proc->peers[proc->slot_index]);
+    npemu_peer_t *self     = npemu_peer_self(proc);
 
     /* A duplicate: the caller may close its descriptor, as with a dma-buf */
     shm->fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
@@ -239,7 +239,7 @@ static int npemu_table_publish(npemu_proc_t *proc, const npemu_table_t *fresh,
 int npemu_table_get(npemu_proc_t *proc, int fd, uint32_t *index_p,
                     npemu_table_t **table_p)
 {
-    npemu_peer_t *self = atomic_load(&proc->peers[proc->slot_index]);
+    npemu_peer_t *self = npemu_peer_self(proc);
     npemu_table_t fresh, *tables;
     const char *problem;
     uint32_t index;
@@ -288,7 +288,7 @@ int npemu_table_get(npemu_proc_t *proc, int fd, uint32_t *index_p,
 
 void npemu_table_put(npemu_proc_t *proc, uint32_t index)
 {
-    npemu_peer_t *self     = atomic_load(&proc->peers[proc->slot_index]);
+    npemu_peer_t *self     = npemu_peer_self(proc);
     npemu_table_shm_t *shm = &proc->shm->tables[index];
     npemu_table_t *table   = &atomic_load(&self->tables)[index];
 

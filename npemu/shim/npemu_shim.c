@@ -87,6 +87,7 @@ static int shim_is_ours(const struct ibv_context *context)
     return real _args;
 
 #define SHIM_SERVE(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_EXPORT _result ibv_##_name _params; \
     SHIM_EXPORT _result ibv_##_name _params \
     { \
         if (shim_is_ours(_owner)) { \
@@ -104,10 +105,6 @@ static int shim_is_ours(const struct ibv_context *context)
         SHIM_PASS(_result, "_ibv_" #_name, _failure, _params, _args) \
     }
 
-#define SHIM_SERVE_LATER(_result, _name, _failure, _owner, _params, _args) \
-    SHIM_EXPORT _result ibv_##_name _params; \
-    SHIM_SERVE(_result, _name, _failure, _owner, _params, _args)
-
 #define SHIM_REFUSE(_result, _name, _failure, _owner, _params, _args) \
     SHIM_EXPORT _result ibv_##_name _params; \
     SHIM_EXPORT _result ibv_##_name _params \
@@ -119,13 +116,8 @@ static int shim_is_ours(const struct ibv_context *context)
         SHIM_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
     }
 
-/* Not in the public header, but exported by libibverbs for its own tools. */
-int ibv_query_gid_type(struct ibv_context *context, uint8_t port,
-                       unsigned index, unsigned *type);
-
 NPEMU_SHIM_SERVED(SHIM_SERVE)
 NPEMU_SHIM_HIDDEN(SHIM_SERVE_HIDDEN)
-NPEMU_SHIM_LATER(SHIM_SERVE_LATER)
 NPEMU_SHIM_UNSUPPORTED(SHIM_REFUSE)
 
 /* --- verbs that do not fit the table ------------------------------------- */

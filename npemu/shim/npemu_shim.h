@@ -108,13 +108,8 @@
     _(struct ibv_mr *, reg_dmabuf_mr, NULL, pd->context, \
       (struct ibv_pd *pd, uint64_t offset, size_t length, uint64_t iova, \
        int fd, int access), \
-      (pd, offset, length, iova, fd, access))
-
-/*
- * Verbs of rdma-core 65, which the headers we compile with may not know:
- * npemu_<name> for npemu0, ibv_<name> for all others.
- */
-#define NPEMU_SHIM_LATER(_) \
+      (pd, offset, length, iova, fd, access)) \
+    /* of rdma-core 65, which the headers we compile with may not know */ \
     _(void *, alloc_buf, NULL, pd->context, \
       (struct ibv_pd *pd, size_t size, struct ibv_buf **buf), \
       (pd, size, buf)) \

@@ -6,8 +6,8 @@
 
 #include "verbs/npemu_ah.h"
 #include "base/npemu_limits.h"
-#include "engine/npemu_av.h"
-#include "fabric/npemu_gid.h"
+#include "engine/npemu_wqe.h"
+#include "fabric/npemu_fabric.h"
 #include "npemu.h"
 #include "verbs/npemu_pd.h"
 

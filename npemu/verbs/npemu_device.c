@@ -13,7 +13,7 @@
 #include "engine/npemu_sq.h"
 #include "fabric/npemu_epoch.h"
 #include "fabric/npemu_event_fd.h"
-#include "fabric/npemu_gid.h"
+#include "inject/npemu_fault.h"
 #include "npemu.h"
 #include "verbs/npemu_attach.h"
 #include "verbs/npemu_context.h"
@@ -385,13 +385,6 @@ err_free:
     return NULL;
 }
 
-uint64_t npemu_copy_calls(struct ibv_context *ibcontext)
-{
-    npemu_proc_t *proc = npemu_context_proc(ibcontext);
-
-    return (proc == NULL) ? 0 : npemu_epoch_calls(proc);
-}
-
 int npemu_close_device(struct ibv_context *ibcontext)
 {
     npemu_context_t *context = npemu_context(ibcontext);
@@ -406,4 +399,29 @@ int npemu_close_device(struct ibv_context *ibcontext)
     pthread_mutex_destroy(&context->events_lock);
     free(context);
     return 0;
+}
+
+/* --- what is no verb -------------------------------------------------------*/
+
+NPEMU_HOOK
+void npemu_iommu_drain(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    if (proc != NULL) {
+        npemu_epoch_drain(proc);
+    }
+}
+
+int npemu_fault_random(struct ibv_context *context, const char *spec)
+{
+    return (npemu_context_proc(context) == NULL) ?
+                   NPEMU_ERR_FORKED : npemu_random_configure(spec);
+}
+
+uint64_t npemu_copy_calls(struct ibv_context *ibcontext)
+{
+    npemu_proc_t *proc = npemu_context_proc(ibcontext);
+
+    return (proc == NULL) ? 0 : npemu_epoch_calls(proc);
 }

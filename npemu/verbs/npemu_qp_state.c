@@ -150,6 +150,11 @@ static int npemu_qp_check_values(const struct ibv_qp_attr *attr, int mask)
 
 /* --- apply -----------------------------------------------------------------*/
 
+#define npemu_qp_take(_own, _attr, _mask, _bit, _field) \
+    if ((_mask) & (_bit)) { \
+        (_own)->_field = (_attr)->_field; \
+    }
+
 static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
                                 int mask)
 {
@@ -161,27 +166,13 @@ static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
         npemu_ah_check(&attr->ah_attr, &unroutable);
         qp->unroutable = unroutable;
     }
-    if (mask & IBV_QP_PORT) {
-        own->port_num = attr->port_num;
-    }
-    if (mask & IBV_QP_PKEY_INDEX) {
-        own->pkey_index = attr->pkey_index;
-    }
-    if (mask & IBV_QP_PATH_MTU) {
-        own->path_mtu = attr->path_mtu;
-    }
-    if (mask & IBV_QP_TIMEOUT) {
-        own->timeout = attr->timeout;
-    }
-    if (mask & IBV_QP_RETRY_CNT) {
-        own->retry_cnt = attr->retry_cnt;
-    }
-    if (mask & IBV_QP_RNR_RETRY) {
-        own->rnr_retry = attr->rnr_retry;
-    }
-    if (mask & IBV_QP_MAX_QP_RD_ATOMIC) {
-        own->max_rd_atomic = attr->max_rd_atomic;
-    }
+    npemu_qp_take(own, attr, mask, IBV_QP_PORT, port_num);
+    npemu_qp_take(own, attr, mask, IBV_QP_PKEY_INDEX, pkey_index);
+    npemu_qp_take(own, attr, mask, IBV_QP_PATH_MTU, path_mtu);
+    npemu_qp_take(own, attr, mask, IBV_QP_TIMEOUT, timeout);
+    npemu_qp_take(own, attr, mask, IBV_QP_RETRY_CNT, retry_cnt);
+    npemu_qp_take(own, attr, mask, IBV_QP_RNR_RETRY, rnr_retry);
+    npemu_qp_take(own, attr, mask, IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
 }
 
 /* The state has changed between RTS and SQD; sq_lock is held. The program may

@@ -38,7 +38,6 @@ static struct ibv_device shim_stub_device = {.name = "stub0"};
 NPEMU_SHIM_SERVED(STUB)
 NPEMU_SHIM_UNSUPPORTED(STUB)
 NPEMU_SHIM_HIDDEN(STUB_HIDDEN)
-NPEMU_SHIM_LATER(STUB)
 
 #define STUB_DEVICE(_result, _name, _failure) \
     STUB_EXPORT _result ibv_##_name(struct ibv_device *device) \

@@ -282,7 +282,6 @@ TEST_F(test_shim_foreign, every_verb_is_passed_on)
     NPEMU_SHIM_SERVED(CHECK)
     NPEMU_SHIM_UNSUPPORTED(CHECK)
     NPEMU_SHIM_HIDDEN(CHECK_HIDDEN)
-    NPEMU_SHIM_LATER(CHECK)
     check("ibv_free_buf", "object");
     check("ibv_export_buf_dmabuf_fd", "object");
     check("ibv_query_port", "context");
