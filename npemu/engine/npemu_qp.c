@@ -12,22 +12,6 @@
 
 /* --- failure ---------------------------------------------------------------*/
 
-void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
-                     uint32_t events)
-{
-    atomic_fetch_or(&peer->shm->qps[index].events, events);
-    atomic_fetch_or(&peer->shm->qp_events[index / 64], 1ull << (index % 64));
-    npemu_peer_wake(proc, peer);
-}
-
-void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events)
-{
-    npemu_proc_t *proc = qp->proc;
-
-    npemu_qp_notify(proc, npemu_peer_self(proc),
-                    npemu_qpn_index(qp->super.qp_num), events);
-}
-
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
                           unsigned index, uint32_t events)
 {

@@ -45,7 +45,6 @@ typedef struct npemu_qp {
     uint32_t              sq_mask;
     size_t                sq_stride;
     uint8_t               *sq;        /* npemu_sq_entry_t, for what must wait */
-    int                   drain_notify; /* SQD: an event when it is drained */
     const npemu_cqe_t     *next_cqe;  /* of the target, probably: to prefetch */
     npemu_wait_t          wait;       /* for a retry, in send_cq->waits */
 
@@ -75,13 +74,6 @@ int npemu_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr,
  * npemu thread does the rest of an RC QP's transition (receive queue, events).
  */
 void npemu_qp_fail(npemu_qp_t *qp);
-
-/** Have the owner of a QP, in any process, raise events. */
-void npemu_qp_notify(npemu_proc_t *proc, npemu_peer_t *peer, unsigned index,
-                     uint32_t events);
-
-/** The same for a QP of this process. */
-void npemu_qp_notify_self(npemu_qp_t *qp, uint32_t events);
 
 /** Mark a QP as failed, in any process. */
 void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,

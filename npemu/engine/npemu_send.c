@@ -80,16 +80,6 @@ static npemu_exec_t npemu_wr_dma_result(npemu_wr_t *wr,
 
 /* --- target ----------------------------------------------------------------*/
 
-/* IBA 11.6.3.1: a message that arrives before the responder is in RTS raises
- * the event that the connection is established. Once; not for datagrams, IBA
- * o11-5.1.1. */
-static __attribute__((noinline)) void npemu_wr_comm_est(npemu_wr_t *wr)
-{
-    if (!atomic_exchange(&wr->remote->comm_est, 1)) {
-        npemu_qp_notify(wr->proc, wr->peer, wr->index, NPEMU_EV_QP_COMM_EST);
-    }
-}
-
 /* A responder that is not connected to this QP does not answer: the transport
  * timer decides. A different starting PSN belongs to an earlier or later
  * connection under the same QPN. One that does not exist, or whose process has
@@ -121,16 +111,11 @@ static npemu_exec_t npemu_wr_target_rc(npemu_wr_t *wr)
     }
 
     state = atomic_load(&wr->remote->state);
-    if (npemu_unlikely(((state != IBV_QPS_RTS) && (state != IBV_QPS_RTR) &&
-                        (state != IBV_QPS_SQD)) ||
+    if (npemu_unlikely(((state != IBV_QPS_RTS) && (state != IBV_QPS_RTR)) ||
                        (wr->remote->type != IBV_QPT_RC) ||
                        (wr->remote->dest_qpn != qp->super.qp_num) ||
                        (wr->remote->rq_psn != qp->shm->sq_psn))) {
         return NPEMU_EXEC_RETRY;
-    }
-
-    if (npemu_unlikely(state == IBV_QPS_RTR)) {
-        npemu_wr_comm_est(wr);
     }
 
     wr->status = IBV_WC_SUCCESS;
@@ -168,7 +153,7 @@ static int npemu_wr_target_ud(npemu_wr_t *wr, npemu_exec_t *result)
     qkey       = (wqe->ud.qkey & 0x80000000u) ?
                          atomic_load(&wr->qp->shm->qkey) : wqe->ud.qkey;
     return ((state == IBV_QPS_RTS) || (state == IBV_QPS_RTR) ||
-            (state == IBV_QPS_SQD) || (state == IBV_QPS_SQE)) &&
+            (state == IBV_QPS_SQE)) &&
            (wr->remote->type == IBV_QPT_UD) &&
            (atomic_load(&wr->remote->qkey) == qkey) &&
            !atomic_load(&wr->peer->denied);

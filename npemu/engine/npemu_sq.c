@@ -167,18 +167,16 @@ void npemu_sq_flush(npemu_qp_t *qp)
                           IBV_WC_WR_FLUSH_ERR, 0);
     }
     npemu_sq_clear_retry(qp);
-    qp->admitted     = qp->posted;
-    qp->drain_notify = 0; /* a queue that fails raises no such event */
+    qp->admitted = qp->posted;
 }
 
 void npemu_sq_reset(npemu_qp_t *qp)
 {
     npemu_sq_unwire(qp);
-    qp->posted       = 0;
-    qp->executed     = 0;
-    qp->admitted     = 0;
-    qp->fetched      = 0;
-    qp->drain_notify = 0;
+    qp->posted   = 0;
+    qp->executed = 0;
+    qp->admitted = 0;
+    qp->fetched  = 0;
     npemu_sq_clear_retry(qp);
     atomic_store(&qp->sq_done, 0);
 }
@@ -298,23 +296,12 @@ static int npemu_sq_exec(npemu_qp_t *qp, const npemu_wqe_t *wqe)
     return 1;
 }
 
-/* IBA 10.3.1: in SQD a request that was begun is finished; none is begun. */
-static int npemu_sq_may_exec(npemu_qp_t *qp, enum ibv_qp_state state)
-{
-    return (state == IBV_QPS_RTS) ||
-           ((state == IBV_QPS_SQD) && npemu_sq_is_begun(qp));
-}
-
 /* --- wire ------------------------------------------------------------------*/
 
 /* IBA 10.8.3.3: a fenced request begins when earlier RDMA READs and atomics are
  * done. */
 static int npemu_sq_may_admit(npemu_qp_t *qp, const npemu_wqe_t *wqe)
 {
-    if (qp->admitted == qp->executed) {
-        return npemu_sq_may_exec(qp, npemu_qp_state(qp));
-    }
-
     return (npemu_qp_state(qp) == IBV_QPS_RTS) &&
            (!(wqe->flags & IBV_SEND_FENCE) || (qp->fetched == qp->executed));
 }
@@ -405,26 +392,10 @@ void npemu_sq_run(npemu_qp_t *qp)
         state = npemu_qp_state(qp);
         if ((state == IBV_QPS_ERR) || (state == IBV_QPS_SQE)) {
             npemu_sq_flush(qp);
-        } else if (!npemu_sq_may_exec(qp, state) || !npemu_sq_exec_kept(qp)) {
+        } else if ((state != IBV_QPS_RTS) || !npemu_sq_exec_kept(qp)) {
             break;
         }
     }
-
-    if (npemu_unlikely(qp->drain_notify) && !npemu_sq_is_begun(qp) &&
-        (npemu_qp_state(qp) == IBV_QPS_SQD)) {
-        qp->drain_notify = 0;
-        npemu_qp_notify_self(qp, NPEMU_EV_QP_DRAINED);
-    }
-}
-
-void npemu_sq_resume(npemu_qp_t *qp)
-{
-    npemu_spin_lock(&qp->sq_lock);
-    npemu_sq_run(qp);
-    if (qp->executed != qp->posted) {
-        npemu_wait_enlist(&qp->wait);
-    }
-    npemu_spin_unlock(&qp->sq_lock);
 }
 
 /* --- posting ---------------------------------------------------------------*/
@@ -591,8 +562,6 @@ static int npemu_sq_post(npemu_qp_t *qp, const struct ibv_send_wr *wr)
             npemu_sq_post_wired(qp, pos, &wqe);
             return 0;
         }
-        /* Fall through */
-    case IBV_QPS_SQD:
         npemu_sq_keep(qp, pos, &wqe);
         qp->posted = pos + 1;
         return 0;

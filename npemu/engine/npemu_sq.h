@@ -25,16 +25,4 @@ void npemu_sq_flush(npemu_qp_t *qp);
 /** Discard all waiting requests, and reset positions. sq_lock is held. */
 void npemu_sq_reset(npemu_qp_t *qp);
 
-/** Execute what was posted while the queue was drained (SQD to RTS). */
-void npemu_sq_resume(npemu_qp_t *qp);
-
-/**
- * Has the oldest request been begun, and not completed? It is retried, in SQD
- * as well: a send queue is drained when it is done. sq_lock is held.
- */
-static inline int npemu_sq_is_begun(const npemu_qp_t *qp)
-{
-    return npemu_wait_is_begun(&qp->wait);
-}
-
 #endif

@@ -42,7 +42,7 @@ typedef _Atomic uint32_t npemu_rlock_t;
 #define NPEMU_ARENA_MAGIC  0x616e657261706e31ull
 
 /* Changes with every change of a structure in this file. */
-#define NPEMU_SHM_VERSION 9
+#define NPEMU_SHM_VERSION 10
 
 /* A QPN has 24 bits: process slot, then index in that process. */
 #define NPEMU_QPN_BITS  24
@@ -184,9 +184,7 @@ enum {
     NPEMU_EV_QP_FATAL      = 1 << 2,
     NPEMU_EV_QP_FLUSH      = 1 << 3, /* the QP is in ERR: flush its queues */
     NPEMU_EV_SRQ_LIMIT     = 1 << 4,
-    NPEMU_EV_CQ_ERR        = 1 << 5,
-    NPEMU_EV_QP_COMM_EST   = 1 << 6,
-    NPEMU_EV_QP_DRAINED    = 1 << 7
+    NPEMU_EV_CQ_ERR        = 1 << 5
 };
 
 /* What an MR covers: memory, or a view of an IOMMU table. R and W are the bit
@@ -216,7 +214,6 @@ typedef struct {
     _Atomic uint32_t access;   /* of remote requests, enum ibv_access_flags */
     _Atomic uint32_t max_dest_rd_atomic;
     _Atomic uint32_t min_rnr_timer;
-    _Atomic uint32_t comm_est; /* a message has come in RTR */
     uint64_t         rq;       /* npemu_rq_shm_t, own or the SRQ's */
     uint64_t         rcq;      /* npemu_cq_shm_t */
     _Atomic uint32_t events;
@@ -416,7 +413,7 @@ NPEMU_HOOK_INLINE int npemu_qp_shm_fail(npemu_arena_shm_t *arena,
 
     do {
         if ((state != IBV_QPS_RTR) && (state != IBV_QPS_RTS) &&
-            (state != IBV_QPS_SQD) && (state != IBV_QPS_SQE)) {
+            (state != IBV_QPS_SQE)) {
             return 0;
         }
     } while (!atomic_compare_exchange_weak(&qp->state, &state, IBV_QPS_ERR));

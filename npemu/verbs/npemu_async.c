@@ -16,30 +16,58 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+/* What events can be about: a QP, a CQ or an SRQ. */
+typedef struct {
+    struct ibv_context *context;
+    void               *object;
+    pthread_mutex_t    *mutex;
+    pthread_cond_t     *cond;
+    uint32_t           *completed;
+    uint32_t           *delivered; /* under events_lock */
+} npemu_async_t;
+
 typedef struct {
     npemu_link_t           link;
     struct ibv_async_event event;
-    void                   *object;
-    uint32_t               *delivered;
+    npemu_async_t          about;
 } npemu_event_t;
 
-static void npemu_async_raise(struct ibv_context *ibcontext,
-                              const struct ibv_async_event *ibevent,
-                              void *object, uint32_t *delivered)
+static npemu_async_t npemu_async_qp(struct ibv_qp *qp)
 {
-    npemu_context_t *context = npemu_context(ibcontext);
+    return (npemu_async_t){qp->context, qp, &qp->mutex, &qp->cond,
+                           &qp->events_completed,
+                           &npemu_qp(qp)->async_delivered};
+}
+
+static npemu_async_t npemu_async_cq(struct ibv_cq *cq)
+{
+    return (npemu_async_t){cq->context, cq, &cq->mutex, &cq->cond,
+                           &cq->async_events_completed,
+                           &npemu_cq(cq)->async_delivered};
+}
+
+static npemu_async_t npemu_async_srq(struct ibv_srq *srq)
+{
+    return (npemu_async_t){srq->context, srq, &srq->mutex, &srq->cond,
+                           &srq->events_completed,
+                           &npemu_srq(srq)->async_delivered};
+}
+
+static void npemu_async_raise(npemu_async_t about, enum ibv_event_type type)
+{
+    npemu_context_t *context = npemu_context(about.context);
     npemu_event_t *event;
 
     event = malloc(sizeof(*event));
     if (event == NULL) {
-        npemu_error("out of memory: asynchronous event %d is lost",
-                    ibevent->event_type);
+        npemu_error("out of memory: asynchronous event %d is lost", type);
         return;
     }
 
-    event->event     = *ibevent;
-    event->object    = object;
-    event->delivered = delivered;
+    /* All members of the union are pointers */
+    event->event = (struct ibv_async_event){.element.qp = about.object,
+                                            .event_type = type};
+    event->about = about;
     pthread_mutex_lock(&context->events_lock);
     npemu_link_add(&context->events, &event->link);
     pthread_mutex_unlock(&context->events_lock);
@@ -48,31 +76,22 @@ static void npemu_async_raise(struct ibv_context *ibcontext,
 
 void npemu_async_raise_qp(struct ibv_qp *qp, enum ibv_event_type type)
 {
-    struct ibv_async_event event = {.element.qp = qp, .event_type = type};
-
-    npemu_async_raise(qp->context, &event, qp, &npemu_qp(qp)->async_delivered);
+    npemu_async_raise(npemu_async_qp(qp), type);
 }
 
 void npemu_async_raise_cq(struct ibv_cq *cq, enum ibv_event_type type)
 {
-    struct ibv_async_event event = {.element.cq = cq, .event_type = type};
-
-    npemu_async_raise(cq->context, &event, cq, &npemu_cq(cq)->async_delivered);
+    npemu_async_raise(npemu_async_cq(cq), type);
 }
 
 void npemu_async_raise_srq(struct ibv_srq *srq, enum ibv_event_type type)
 {
-    struct ibv_async_event event = {.element.srq = srq, .event_type = type};
-
-    npemu_async_raise(srq->context, &event, srq,
-                      &npemu_srq(srq)->async_delivered);
+    npemu_async_raise(npemu_async_srq(srq), type);
 }
 
-/* Returns how many of the object's events have been delivered. */
-static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
-                                 const uint32_t *delivered_p)
+static void npemu_async_forget(npemu_async_t about)
 {
-    npemu_context_t *context = npemu_context(ibcontext);
+    npemu_context_t *context = npemu_context(about.context);
     npemu_link_t *link, *next;
     npemu_event_t *event;
     uint32_t delivered;
@@ -81,46 +100,35 @@ static uint32_t npemu_async_drop(struct ibv_context *ibcontext, void *object,
     for (link = context->events.next; link != &context->events; link = next) {
         next  = link->next;
         event = npemu_container_of(link, npemu_event_t, link);
-        if (event->object == object) {
+        if (event->about.object == about.object) {
             npemu_link_del(link);
             free(event);
             npemu_event_fd_unsignal(&context->async);
         }
     }
-    delivered = *delivered_p;
+    delivered = *about.delivered;
     pthread_mutex_unlock(&context->events_lock);
-    return delivered;
-}
 
-static void npemu_async_wait(pthread_mutex_t *mutex, pthread_cond_t *cond,
-                             const uint32_t *completed, uint32_t delivered)
-{
-    pthread_mutex_lock(mutex);
-    while (*completed != delivered) {
-        pthread_cond_wait(cond, mutex);
+    pthread_mutex_lock(about.mutex);
+    while (*about.completed != delivered) {
+        pthread_cond_wait(about.cond, about.mutex);
     }
-    pthread_mutex_unlock(mutex);
+    pthread_mutex_unlock(about.mutex);
 }
 
 void npemu_async_forget_qp(struct ibv_qp *qp)
 {
-    npemu_async_wait(&qp->mutex, &qp->cond, &qp->events_completed,
-                     npemu_async_drop(qp->context, qp,
-                                      &npemu_qp(qp)->async_delivered));
+    npemu_async_forget(npemu_async_qp(qp));
 }
 
 void npemu_async_forget_cq(struct ibv_cq *cq)
 {
-    npemu_async_wait(&cq->mutex, &cq->cond, &cq->async_events_completed,
-                     npemu_async_drop(cq->context, cq,
-                                      &npemu_cq(cq)->async_delivered));
+    npemu_async_forget(npemu_async_cq(cq));
 }
 
 void npemu_async_forget_srq(struct ibv_srq *srq)
 {
-    npemu_async_wait(&srq->mutex, &srq->cond, &srq->events_completed,
-                     npemu_async_drop(srq->context, srq,
-                                      &npemu_srq(srq)->async_delivered));
+    npemu_async_forget(npemu_async_srq(srq));
 }
 
 int npemu_get_async_event(struct ibv_context *ibcontext,
@@ -148,7 +156,7 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
 
         event = npemu_container_of(context->events.next, npemu_event_t, link);
         npemu_link_del(&event->link);
-        ++*event->delivered;
+        ++*event->about.delivered;
         *ibevent = event->event;
         pthread_mutex_unlock(&context->events_lock);
         free(event);
@@ -156,36 +164,29 @@ int npemu_get_async_event(struct ibv_context *ibcontext,
     }
 }
 
-static void npemu_async_ack(pthread_mutex_t *mutex, pthread_cond_t *cond,
-                            uint32_t *completed)
+static void npemu_async_ack(npemu_async_t about)
 {
-    pthread_mutex_lock(mutex);
-    ++*completed;
-    pthread_cond_broadcast(cond);
-    pthread_mutex_unlock(mutex);
+    pthread_mutex_lock(about.mutex);
+    ++*about.completed;
+    pthread_cond_broadcast(about.cond);
+    pthread_mutex_unlock(about.mutex);
 }
 
 void npemu_ack_async_event(struct ibv_async_event *event)
 {
     switch (event->event_type) {
     case IBV_EVENT_CQ_ERR:
-        npemu_async_ack(&event->element.cq->mutex, &event->element.cq->cond,
-                        &event->element.cq->async_events_completed);
+        npemu_async_ack(npemu_async_cq(event->element.cq));
         break;
     case IBV_EVENT_SRQ_ERR:
     case IBV_EVENT_SRQ_LIMIT_REACHED:
-        npemu_async_ack(&event->element.srq->mutex,
-                        &event->element.srq->cond,
-                        &event->element.srq->events_completed);
+        npemu_async_ack(npemu_async_srq(event->element.srq));
         break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
     case IBV_EVENT_QP_LAST_WQE_REACHED:
-        npemu_async_ack(&event->element.qp->mutex, &event->element.qp->cond,
-                        &event->element.qp->events_completed);
+        npemu_async_ack(npemu_async_qp(event->element.qp));
         break;
     default:
         break;

@@ -89,6 +89,13 @@ __be64 npemu_get_device_guid(struct ibv_device *device)
 
 /* --- queries ---------------------------------------------------------------*/
 
+/* Fill a structure of the program, whose version may have another size. */
+static void npemu_fill(void *to, size_t size, const void *from, size_t known)
+{
+    memset(to, 0, size);
+    memcpy(to, from, (size < known) ? size : known);
+}
+
 int npemu_query_device(struct ibv_context *context,
                        struct ibv_device_attr *attr)
 {
@@ -160,8 +167,7 @@ static int npemu_query_device_ex_op(struct ibv_context *context,
     npemu_query_device(context, &full.orig_attr);
     full.phys_port_cnt_ex = 1;
     npemu_query_odp(context, &full.odp_caps);
-    memset(attr, 0, attr_size);
-    memcpy(attr, &full, (attr_size < sizeof(full)) ? attr_size : sizeof(full));
+    npemu_fill(attr, attr_size, &full, sizeof(full));
     return 0;
 }
 
@@ -224,9 +230,7 @@ static int npemu_query_port_op(struct ibv_context *context, uint8_t port_num,
 
     ret = npemu_query_port(context, port_num, &full);
     if (ret == 0) {
-        memset(attr, 0, attr_size);
-        memcpy(attr, &full,
-               (attr_size < sizeof(full)) ? attr_size : sizeof(full));
+        npemu_fill(attr, attr_size, &full, sizeof(full));
     }
     return ret;
 }
@@ -259,9 +263,7 @@ int npemu_query_gid_ex(struct ibv_context *context, uint32_t port_num,
     npemu_gid(&full.gid);
     full.port_num = port_num;
     full.gid_type = IBV_GID_TYPE_IB;
-    memset(entry, 0, entry_size);
-    memcpy(entry, &full,
-           (entry_size < sizeof(full)) ? entry_size : sizeof(full));
+    npemu_fill(entry, entry_size, &full, sizeof(full));
     return 0;
 }
 

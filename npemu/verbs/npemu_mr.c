@@ -28,13 +28,9 @@ typedef struct npemu_mr_table {
     pthread_mutex_t  lock;
     int              pin;                   /* NPEMU_PIN */
     npemu_odp_mode_t odp;                   /* NPEMU_ODP */
-    uint32_t         fresh;                 /* first index never used */
+    uint32_t         next;                  /* where the search starts */
     uint16_t         gens[NPEMU_MAX_MRS];   /* generation of the last use */
-    /* Free indices in the order in which they were freed, so that a stale key
-     * stays invalid as long as possible */
-    uint32_t         queue[NPEMU_MAX_MRS];
-    uint32_t         queue_head;
-    uint32_t         queue_tail;
+    uint8_t          is_used[NPEMU_MAX_MRS];
 } npemu_mr_table_t;
 
 static npemu_odp_mode_t npemu_mr_read_odp(void)
@@ -66,7 +62,6 @@ int npemu_mr_table_init(npemu_proc_t *proc)
     }
 
     pthread_mutex_init(&proc->mrs->lock, NULL);
-    proc->mrs->fresh = 1;
     proc->mrs->odp   = npemu_mr_read_odp();
     proc->mrs->pin   = (pin == NULL) || strcmp(pin, "none");
     if (proc->mrs->pin && (pin != NULL) && (pin[0] != '\0') &&
@@ -87,33 +82,30 @@ npemu_odp_mode_t npemu_mr_odp(const npemu_proc_t *proc)
     return proc->mrs->odp;
 }
 
-/* Returns a new key, or 0 if all are in use. */
+/* Returns a new key, or 0 if all are in use. The search goes round, so that a
+ * stale key stays invalid for long. */
 static uint32_t npemu_mr_key_alloc(npemu_mr_table_t *table)
 {
-    uint32_t index, gen;
+    uint32_t i, index, key = 0;
 
     pthread_mutex_lock(&table->lock);
-    if (table->fresh < NPEMU_MAX_MRS) {
-        index = table->fresh++;
-    } else if (table->queue_head != table->queue_tail) {
-        index = table->queue[table->queue_head++ % NPEMU_MAX_MRS];
-    } else {
-        pthread_mutex_unlock(&table->lock);
-        return 0;
+    for (i = 0; (i < NPEMU_MAX_MRS) && (key == 0); ++i) {
+        index = table->next++ % NPEMU_MAX_MRS;
+        if ((index != 0) && !table->is_used[index]) {
+            table->is_used[index] = 1;
+            table->gens[index]    = 1 + table->gens[index] %
+                                                (NPEMU_MR_GENS - 1);
+            key = ((uint32_t)table->gens[index] << NPEMU_MR_BITS) | index;
+        }
     }
-
-    gen = (table->gens[index] + 1) % NPEMU_MR_GENS;
-    gen = (gen == 0) ? 1 : gen;
-    table->gens[index] = gen;
     pthread_mutex_unlock(&table->lock);
-    return (gen << NPEMU_MR_BITS) | index;
+    return key;
 }
 
 static void npemu_mr_key_free(npemu_mr_table_t *table, uint32_t key)
 {
     pthread_mutex_lock(&table->lock);
-    table->queue[table->queue_tail++ % NPEMU_MAX_MRS] =
-            key & (NPEMU_MAX_MRS - 1);
+    table->is_used[key & (NPEMU_MAX_MRS - 1)] = 0;
     pthread_mutex_unlock(&table->lock);
 }
 

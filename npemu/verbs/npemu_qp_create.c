@@ -45,7 +45,6 @@ void npemu_qp_clear(npemu_qp_t *qp)
         npemu_rq_reset(qp->rq);
     }
     atomic_store(&qp->shm->events, 0);
-    atomic_store(&qp->shm->comm_est, 0);
 }
 
 /* Allocate a QPN; about the one that has been free for the longest time. */
@@ -157,7 +156,6 @@ static void npemu_qp_publish(npemu_qp_t *qp, npemu_pd_t *pd, unsigned index)
     atomic_store(&shm->qkey, 0);
     atomic_store(&shm->access, 0);
     atomic_store(&shm->events, 0);
-    atomic_store(&shm->comm_est, 0);
     atomic_store(&shm->state, IBV_QPS_RESET);
 }
 

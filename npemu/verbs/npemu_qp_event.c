@@ -30,12 +30,6 @@ static void npemu_qp_handle_event(npemu_qp_t *qp)
 
     pthread_mutex_lock(&qp->control);
     events = atomic_exchange(&qp->shm->events, 0);
-    if (events & NPEMU_EV_QP_COMM_EST) {
-        npemu_async_raise_qp(&qp->super, IBV_EVENT_COMM_EST);
-    }
-    if (events & NPEMU_EV_QP_DRAINED) {
-        npemu_async_raise_qp(&qp->super, IBV_EVENT_SQ_DRAINED);
-    }
     if ((events & NPEMU_EV_QP_FLUSH) &&
         (npemu_qp_state(qp) == IBV_QPS_ERR)) {
         /* First the reason, then LAST_WQE_REACHED */

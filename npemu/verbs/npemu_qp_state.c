@@ -10,7 +10,6 @@
 #include "engine/npemu_sq.h"
 #include "npemu.h"
 #include "verbs/npemu_ah.h"
-#include "verbs/npemu_async.h"
 #include "verbs/npemu_qp_create.h"
 #include "verbs/npemu_qp_event.h"
 
@@ -60,19 +59,6 @@ static const npemu_qp_transition_t npemu_qp_transitions[] = {
     {IBV_QPS_RTS, IBV_QPS_RTS,
      {1, 0, NPEMU_QP_LIVE_RC},
      {1, 0, NPEMU_QP_LIVE_UD}},
-    {IBV_QPS_RTS, IBV_QPS_SQD,
-     {1, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-     {1, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-    {IBV_QPS_SQD, IBV_QPS_RTS,
-     {1, 0, NPEMU_QP_LIVE_RC},
-     {1, 0, NPEMU_QP_LIVE_UD}},
-    {IBV_QPS_SQD, IBV_QPS_SQD,
-     {1, 0, IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
-            IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC |
-            IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_ALT_PATH |
-            IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_MIN_RNR_TIMER |
-            IBV_QP_PATH_MIG_STATE},
-     {1, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY}},
     {IBV_QPS_SQE, IBV_QPS_RTS,
      {0, 0, 0},
      {1, 0, NPEMU_QP_LIVE_UD}}
@@ -175,21 +161,6 @@ static void npemu_qp_apply_path(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     npemu_qp_take(own, attr, mask, IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
 }
 
-/* The state has changed between RTS and SQD; sq_lock is held. The program may
- * ask for one event for this transition. Returns 1 if it is due at once: the
- * engine finishes a request before it releases sq_lock, unless the request
- * waits for a retry. */
-static int npemu_qp_apply_drain(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
-                                int mask, enum ibv_qp_state to)
-{
-    int is_wanted = (to == IBV_QPS_SQD) &&
-                    (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) &&
-                    attr->en_sqd_async_notify;
-
-    qp->drain_notify = is_wanted && npemu_sq_is_begun(qp);
-    return is_wanted && !qp->drain_notify;
-}
-
 /* Attributes that peers read. */
 static void npemu_qp_apply_shared(npemu_qp_t *qp,
                                   const struct ibv_qp_attr *attr, int mask)
@@ -269,7 +240,6 @@ static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
                           enum ibv_qp_state to, npemu_peer_t **peer_p)
 {
     uint32_t expected = from;
-    int is_drained    = 0;
 
     if (to == IBV_QPS_RESET) {
         npemu_qp_to_reset(qp);
@@ -288,22 +258,9 @@ static int npemu_qp_apply(npemu_qp_t *qp, const struct ibv_qp_attr *attr,
     }
     npemu_qp_apply_path(qp, attr, mask);
     npemu_qp_apply_shared(qp, attr, mask);
-    if (atomic_compare_exchange_strong(&qp->shm->state, &expected, to) &&
-        (from != to) && ((from == IBV_QPS_SQD) || (to == IBV_QPS_SQD))) {
-        is_drained = npemu_qp_apply_drain(qp, attr, mask, to);
-    }
+    atomic_compare_exchange_strong(&qp->shm->state, &expected, to);
     npemu_spin_unlock(&qp->sq_lock);
-    if (expected != from) {
-        return EINVAL;
-    }
-
-    if (is_drained) {
-        npemu_async_raise_qp(&qp->super, IBV_EVENT_SQ_DRAINED);
-    }
-    if ((from == IBV_QPS_SQD) && (to == IBV_QPS_RTS)) {
-        npemu_sq_resume(qp);
-    }
-    return 0;
+    return (expected == from) ? 0 : EINVAL;
 }
 
 int npemu_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
@@ -346,18 +303,6 @@ int npemu_modify_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask)
     return ret;
 }
 
-static int npemu_qp_is_draining(npemu_qp_t *qp)
-{
-    int is_draining = 0;
-
-    if (npemu_qp_state(qp) == IBV_QPS_SQD) {
-        npemu_spin_lock(&qp->sq_lock);
-        is_draining = npemu_sq_is_begun(qp);
-        npemu_spin_unlock(&qp->sq_lock);
-    }
-    return is_draining;
-}
-
 int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
                    struct ibv_qp_init_attr *init_attr)
 {
@@ -374,7 +319,6 @@ int npemu_query_qp(struct ibv_qp *ibqp, struct ibv_qp_attr *attr, int mask,
     attr->qp_state     = ibqp->state;
     attr->cur_qp_state = ibqp->state;
     attr->cap          = qp->cap;
-    attr->sq_draining  = npemu_qp_is_draining(qp);
     pthread_mutex_unlock(&qp->control);
 
     init_attr->qp_context = ibqp->qp_context;

@@ -391,6 +391,7 @@ int Qp::to_rtr(const Address &peer)
         attr.min_rnr_timer      = options.min_rnr_timer;
         attr.ah_attr.dlid       = peer.lid;
         attr.ah_attr.port_num   = 1;
+        attr.ah_attr.sl         = options.sl;
         mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
                 IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
                 IBV_QP_MIN_RNR_TIMER;

@@ -204,6 +204,7 @@ struct QpOptions {
     uint8_t  min_rnr_timer = 1; /* 10 us */
     uint8_t  rd_atomic     = 4;
     uint32_t qkey          = 0x11111111;
+    uint8_t  sl            = 0;
 };
 
 class Qp {

@@ -177,18 +177,10 @@ TEST_F(test_link, fair_lets_a_short_one_pass)
 
 TEST_F(test_link, prio_goes_by_service_level)
 {
-    ibv_qp_attr attr = {};
-
     open("1MB/s,arb=prio", 3);
-    for (unsigned i = 1; i < 3; ++i) {
-        ASSERT_EQ(0, a(i).to_state(IBV_QPS_SQD));
-        attr.qp_state         = IBV_QPS_SQD;
-        attr.ah_attr.dlid     = a(i).address().lid;
-        attr.ah_attr.port_num = 1;
-        attr.ah_attr.sl       = (i == 1) ? 5 : 0;
-        ASSERT_EQ(0, npemu_modify_qp(a(i), &attr, IBV_QP_AV));
-        ASSERT_EQ(0, a(i).to_state(IBV_QPS_RTS));
-    }
+    ASSERT_EQ(0, a(1).to_state(IBV_QPS_RESET));
+    a(1).options.sl = 5;
+    a(1).connect(pairs[1]->b.address());
     ASSERT_EQ(0, write(0, 1, MIB));
     for (int i = 0; i < 4; ++i) {
         ASSERT_EQ(0, write(1, 2 + i, MIB / 8)); /* of level 5 */

@@ -180,8 +180,8 @@ struct Attributes {
 
 /*
  * The transitions that there are, as qp_state_table in the kernel's
- * drivers/infiniband/core/verbs.c has them; false for all others. There is no
- * way from RESET to ERR.
+ * drivers/infiniband/core/verbs.c has them, without SQD, which npemu0 does not
+ * have; false for all others. There is no way from RESET to ERR.
  */
 static bool transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                        Attributes *attributes)
@@ -194,10 +194,6 @@ static bool transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
                      (rc ? path | IBV_QP_PATH_MIG_STATE |
                                      IBV_QP_MIN_RNR_TIMER :
                            IBV_QP_QKEY);
-    const int sqd  = IBV_QP_PORT | IBV_QP_AV | IBV_QP_TIMEOUT |
-                    IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-                    IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_MAX_DEST_RD_ATOMIC |
-                    IBV_QP_MIN_RNR_TIMER | IBV_QP_PATH_MIG_STATE;
     using S        = ibv_qp_state;
     const std::map<std::pair<S, S>, Attributes> table = {
             {{IBV_QPS_RESET, IBV_QPS_INIT}, {init, 0}},
@@ -207,10 +203,6 @@ static bool transition(ibv_qp_type type, ibv_qp_state from, ibv_qp_state to,
               IBV_QP_PKEY_INDEX | (rc ? path : IBV_QP_QKEY)}},
             {{IBV_QPS_RTR, IBV_QPS_RTS}, {required(type, IBV_QPS_RTS), live}},
             {{IBV_QPS_RTS, IBV_QPS_RTS}, {0, live}},
-            {{IBV_QPS_RTS, IBV_QPS_SQD}, {0, IBV_QP_EN_SQD_ASYNC_NOTIFY}},
-            {{IBV_QPS_SQD, IBV_QPS_RTS}, {0, live}},
-            {{IBV_QPS_SQD, IBV_QPS_SQD},
-             {0, IBV_QP_PKEY_INDEX | (rc ? path | sqd : IBV_QP_QKEY)}},
             {{IBV_QPS_SQE, IBV_QPS_RTS}, {0, live}}};
 
     if ((to == IBV_QPS_RESET) ||
@@ -268,7 +260,7 @@ INSTANTIATE_TEST_SUITE_P(
         testing::Combine(testing::Values(IBV_QPT_RC, IBV_QPT_UD),
                          testing::Values(IBV_QPS_RESET, IBV_QPS_INIT,
                                          IBV_QPS_RTR, IBV_QPS_RTS,
-                                         IBV_QPS_SQD, IBV_QPS_ERR)),
+                                         IBV_QPS_ERR)),
         state_name);
 
 /* Reliable connections do not come there. */
@@ -341,63 +333,4 @@ TEST_F(test_qp, destroy_discards_its_events)
         EXPECT_TRUE(has_async(device, WAIT_MS));
     }
     EXPECT_FALSE(has_async(device));
-}
-
-/*
- * A SEND that the peer had no receive for has been begun. It is tried again in
- * SQD, and only when it is done is the queue drained. What is behind it is not
- * begun.
- */
-TEST_F(test_qp, drain_finishes_what_has_begun)
-{
-    Buffer buffer(device, 4096);
-    Pair pair(device);
-    ibv_qp_attr attr = {};
-    Wr first(1, IBV_WR_SEND, {buffer.sge(0, 64)});
-    Wr second(2, IBV_WR_SEND, {buffer.sge(0, 64)});
-
-    ASSERT_EQ(0, pair.a.post(first.then(second)));
-    attr.qp_state            = IBV_QPS_SQD;
-    attr.en_sqd_async_notify = 1;
-    ASSERT_EQ(0, npemu_modify_qp(pair.a, &attr,
-                                 IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY));
-    EXPECT_FALSE(has_async(device, 20)) << "the SEND is under way";
-    pair.cq_a.expect_empty();
-
-    ASSERT_EQ(0, pair.b.post_recv(10, {buffer.sge(1024, 64)}));
-    ASSERT_EQ(0, pair.b.post_recv(11, {buffer.sge(1024, 64)}));
-    EXPECT_EQ(IBV_EVENT_SQ_DRAINED, take_async(device).type);
-    pair.cq_a.expect(1);
-    pair.cq_b.expect(10);
-    pair.cq_a.expect_empty();
-    ASSERT_EQ(0, pair.a.to_state(IBV_QPS_RTS));
-    pair.cq_a.expect(2);
-    pair.cq_b.expect(11);
-}
-
-/* From another process, whose message wakes the one that sleeps. */
-TEST(test_qp_event, established_by_a_peer)
-{
-    Child sender([](Pipe &pipe) {
-        Side side;
-        ASSERT_EQ(0, side.qp.to_init());
-        pipe.send(side.qp.address());
-        ASSERT_EQ(0, side.qp.to_rtr(pipe.recv<Address>()));
-        ASSERT_EQ(0, side.qp.to_rts());
-        side.write(1, pipe.recv<Remote>());
-        side.cq.expect(1);
-        EXPECT_TRUE(pipe.await());
-    });
-    Side side;
-
-    ASSERT_EQ(0, side.qp.to_init());
-    ASSERT_EQ(0, side.qp.to_rtr(sender.pipe().recv<Address>()));
-    sender.pipe().send(side.qp.address());
-    sender.pipe().send(side.remote());
-    AsyncEvent event = take_async(side.device);
-    EXPECT_EQ(IBV_EVENT_COMM_EST, event.type);
-    EXPECT_EQ((void*)side.qp.qp, event.element);
-    EXPECT_EQ(IBV_QPS_RTR, side.qp.state());
-    sender.pipe().signal();
-    sender.join();
 }
