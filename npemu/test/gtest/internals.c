@@ -10,9 +10,9 @@
 #include <engine/npemu_cqp.h>
 #include <engine/npemu_port.h>
 #include <engine/npemu_qp.h>
-#include <fabric/npemu_event_fd.h>
+#include <engine/npemu_rq.h>
 #include <fabric/npemu_rlock.h>
-#include <sys/mman.h>
+#include <string.h>
 #include <verbs/npemu_context.h>
 
 void npt_cq_lock(struct ibv_cq *cq)
@@ -25,32 +25,47 @@ void npt_cq_unlock(struct ibv_cq *cq)
     npemu_rlock_release(&npemu_cq(cq)->shm->lock);
 }
 
-static npemu_cq_shm_t *npt_peer_cq(struct ibv_qp *qp)
+void npt_atomic_lock(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    npemu_rlock_take(proc, &proc->shm->atomic_lock, 1);
+}
+
+void npt_atomic_unlock(struct ibv_context *context)
+{
+    npemu_rlock_release(&npemu_context_proc(context)->shm->atomic_lock);
+}
+
+void npt_peers_lock(struct ibv_context *context)
+{
+    pthread_mutex_lock(&npemu_context_proc(context)->peers_lock);
+}
+
+void npt_peers_unlock(struct ibv_context *context)
+{
+    pthread_mutex_unlock(&npemu_context_proc(context)->peers_lock);
+}
+
+unsigned npt_slot(struct ibv_context *context)
+{
+    return npemu_context_proc(context)->slot_index;
+}
+
+int npt_peer_take_receive(struct ibv_qp *qp)
 {
     npemu_qp_t *self = npemu_qp(qp);
+    npemu_rq_entry_t entry;
+    npemu_rq_status_t status;
+    int limit;
 
-    return npemu_arena_ptr(self->peer->shm, self->remote->rcq);
-}
-
-void npt_peer_cq_lock(struct ibv_qp *qp)
-{
-    npemu_rlock_take(npemu_qp(qp)->proc, &npt_peer_cq(qp)->lock, 1);
-}
-
-void npt_peer_cq_unlock(struct ibv_qp *qp)
-{
-    npemu_rlock_release(&npt_peer_cq(qp)->lock);
-}
-
-void npt_peer_atomic_lock(struct ibv_qp *qp)
-{
-    npemu_rlock_take(npemu_qp(qp)->proc,
-                     &npemu_qp(qp)->peer->shm->atomic_lock, 1);
-}
-
-void npt_peer_atomic_unlock(struct ibv_qp *qp)
-{
-    npemu_rlock_release(&npemu_qp(qp)->peer->shm->atomic_lock);
+    do {
+        status = npemu_rq_pop(self->proc, self->peer->shm,
+                              npemu_arena_ptr(self->peer->shm,
+                                              self->remote->rq),
+                              1, &entry, &limit);
+    } while (status == NPEMU_RQ_EMPTY);
+    return status != NPEMU_RQ_OK;
 }
 
 void npt_set_arena(struct ibv_context *context, int id)
@@ -65,17 +80,20 @@ void npt_begin_close(struct ibv_context *context)
 
 /* --- the link ------------------------------------------------------------- */
 
-int npt_link_parse(const char *text, uint64_t *rate, uint64_t *latency_ns,
-                   uint32_t *port, uint32_t *arb, char *item)
+uint64_t npt_link_parse(const char *text, uint64_t *latency_ns, uint32_t *port,
+                        uint32_t *arb)
 {
     npemu_link_spec_t spec;
-    int ret = npemu_link_spec_parse(text, &spec, item, 64);
+    char item[64];
 
-    *rate       = spec.rate;
+    if (npemu_link_spec_parse(text, &spec, item, sizeof(item)) != 0) {
+        return 0;
+    }
+
     *latency_ns = spec.latency_ns;
     *port       = spec.port;
     *arb        = spec.arb;
-    return ret;
+    return spec.rate;
 }
 
 static npemu_port_shm_t *npt_port(npemu_proc_t *proc, unsigned slot)
@@ -159,113 +177,25 @@ uint64_t npt_qp_left_ns(struct ibv_qp *qp, unsigned index)
     return left_ns;
 }
 
-struct npt_wire {
+void npt_wire_play(struct npt_message *messages, unsigned count)
+{
     npemu_wire_t wire;
-};
+    npemu_wire_place_t places[count];
+    uint64_t now_ns;
+    unsigned i;
 
-struct npt_wire *npt_wire_create(void)
-{
-    struct npt_wire *self = mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE,
-                                 MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    return (self == MAP_FAILED) ? NULL : self;
-}
-
-void npt_wire_destroy(struct npt_wire *self)
-{
-    munmap(self, sizeof(*self));
-}
-
-void npt_wire_advance(struct npt_wire *self, uint64_t now_ns)
-{
-    npemu_wire_advance(&self->wire, now_ns);
-}
-
-uint64_t npt_wire_add(struct npt_wire *self, uint64_t key, uint32_t level,
-                      uint64_t work_ps)
-{
-    return npemu_wire_add(&self->wire, key, level, work_ps).tag;
-}
-
-int npt_wire_has_left(const struct npt_wire *self, uint32_t level,
-                      uint64_t tag)
-{
-    return npemu_wire_has_left(&self->wire,
-                               (npemu_wire_place_t){tag, level});
-}
-
-uint64_t npt_wire_when(const struct npt_wire *self, uint32_t level,
-                       uint64_t tag)
-{
-    return npemu_wire_when(&self->wire, (npemu_wire_place_t){tag, level});
-}
-
-void npt_wire_remove(struct npt_wire *self, uint64_t key)
-{
-    npemu_wire_remove(&self->wire, key);
-}
-
-unsigned npt_wire_flows(const struct npt_wire *self)
-{
-    return self->wire.num_flows;
-}
-
-unsigned npt_wire_max_flows(void)
-{
-    return NPEMU_WIRE_FLOWS;
-}
-
-/* --- events --------------------------------------------------------------- */
-
-struct npt_event {
-    npemu_event_fd_t event;
-};
-
-struct npt_event *npt_event_create(int nonblock)
-{
-    struct npt_event *self = mmap(NULL, sizeof(*self), PROT_READ | PROT_WRITE,
-                                  MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-
-    if ((self != MAP_FAILED) &&
-        (npemu_event_fd_create(&self->event, nonblock) < 0)) {
-        munmap(self, sizeof(*self));
-        self = MAP_FAILED;
+    memset(&wire, 0, sizeof(wire));
+    for (i = 0; i < count; ++i) {
+        places[i] = npemu_wire_add(&wire, messages[i].key, messages[i].level,
+                                   messages[i].work_ns * 1000);
     }
-    return (self == MAP_FAILED) ? NULL : self;
-}
-
-void npt_event_destroy(struct npt_event *self)
-{
-    npemu_event_fd_close(&self->event);
-    munmap(self, sizeof(*self));
-}
-
-int npt_event_fd(const struct npt_event *self)
-{
-    return self->event.fd;
-}
-
-int npt_event_signal_fd(const struct npt_event *self)
-{
-    return self->event.signal_fd;
-}
-
-unsigned npt_event_owed(const struct npt_event *self)
-{
-    return atomic_load(&self->event.owed);
-}
-
-int npt_event_open(const struct npt_event *self, int pid)
-{
-    return npemu_event_fd_open(&self->event, pid);
-}
-
-void npt_event_signal(struct npt_event *self, int fd)
-{
-    npemu_event_fd_signal(&self->event, fd);
-}
-
-int npt_event_take(struct npt_event *self)
-{
-    return npemu_event_fd_take(&self->event);
+    for (now_ns = 1; now_ns <= 1000; ++now_ns) {
+        npemu_wire_advance(&wire, now_ns);
+        for (i = 0; i < count; ++i) {
+            if ((messages[i].left_ns == 0) &&
+                npemu_wire_has_left(&wire, places[i])) {
+                messages[i].left_ns = now_ns;
+            }
+        }
+    }
 }

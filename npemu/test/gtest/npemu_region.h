@@ -140,13 +140,14 @@ struct RegionPair {
         memory(length), region(device, memory.data, length),
         plain(device, length), pair(device)
     {
+        region.set_all();
     }
 
     /* Reads the region, or its rest, to the plain memory: returns at once. */
     void read(size_t offset = 0)
     {
-        Wr wr(1, IBV_WR_RDMA_READ, {plain.sge(0, plain.length - offset)});
-        ASSERT_EQ(0, pair.a.post(wr.rdma(region.remote(region.r, offset))));
+        pair.a.read(1, {plain.sge(0, plain.length - offset)},
+                    region.remote(region.r, offset));
     }
 
     Device device;
@@ -162,7 +163,7 @@ struct Order {
     Remote        remote;
     size_t        offset; /* in the shared memory */
     uint32_t      length;
-    uint64_t      compare_add, swap;
+    uint64_t      add;
 };
 
 /*
@@ -206,7 +207,7 @@ public:
     ibv_wc_status rdma(ibv_wr_opcode opcode, const Remote &remote,
                        size_t offset, size_t length)
     {
-        return run({opcode, remote, offset, (uint32_t)length, 0, 0});
+        return run({opcode, remote, offset, (uint32_t)length, 0});
     }
 
     /* Calls that copied memory of this process for the last result. */
@@ -216,13 +217,12 @@ public:
     void dismiss()
     {
         if (m_child.pid() > 0) {
-            place({END, {}, 0, 0, 0, 0});
+            place({END, {}, 0, 0, 0});
             m_child.join();
         }
         disconnect();
     }
 
-    pid_t pid() const { return m_child.pid(); }
     void kill()
     {
         m_child.kill();
@@ -235,6 +235,7 @@ public:
         m_qp.reset();
         m_cq.reset();
     }
+    Child &process() { return m_child; }
     Qp &qp() { return *m_qp; }
     Cq &cq() { return *m_cq; }
 
@@ -270,8 +271,8 @@ private:
                 Wr wr(1, order.opcode,
                       {{(uintptr_t)shared.data + order.offset, order.length,
                         mr->lkey}});
-                if (order.opcode >= IBV_WR_ATOMIC_CMP_AND_SWP) {
-                    wr.atomic(order.remote, order.compare_add, order.swap);
+                if (order.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+                    wr.atomic(order.remote, order.add);
                 } else if (order.opcode != IBV_WR_SEND) {
                     wr.rdma(order.remote);
                 }
@@ -288,6 +289,34 @@ private:
     Child               m_child;
     std::unique_ptr<Cq> m_cq;
     std::unique_ptr<Qp> m_qp;
+};
+
+/* A region, and another process that accesses it. */
+class RegionTest : public testing::Test {
+protected:
+    explicit RegionTest(size_t length) :
+        servant(length), memory(length), region(device, memory.data, length)
+    {
+        region.set_all();
+        servant.connect(device);
+    }
+    ~RegionTest() override { servant.dismiss(); }
+
+    ibv_wc_status read(size_t offset, size_t length)
+    {
+        return servant.rdma(IBV_WR_RDMA_READ, region.remote(region.r, offset),
+                            0, length);
+    }
+    ibv_wc_status write(size_t offset, size_t length)
+    {
+        return servant.rdma(IBV_WR_RDMA_WRITE, region.remote(region.w, offset),
+                            0, length);
+    }
+
+    Servant servant; /* first: it forks */
+    Device  device;
+    Shared  memory;
+    Region  region;
 };
 
 } // namespace npt

@@ -27,6 +27,7 @@ extern "C" {
 #include <string>
 #include <vector>
 
+#include <sys/shm.h>
 #include <sys/types.h>
 
 namespace npt {
@@ -49,6 +50,9 @@ double ms_since(Clock::time_point start);
 /* Waits until @a condition holds; false if that takes longer than @a ms. */
 bool wait_until(const std::function<bool()> &condition, int ms = WAIT_MS);
 
+/* Whether poll() finds something to read within @a ms. */
+bool is_readable(int fd, int ms);
+
 /* An environment variable for the time of a test. */
 class Env {
 public:
@@ -66,11 +70,8 @@ private:
 /* Numbers of the open descriptors of this process. */
 std::set<int> open_fds();
 
-/* Kilobytes of /proc/self/status, for example "VmLck". */
-long proc_status_kb(const char *name);
-
-/* Whether the tests run in an IPC namespace of their own; see main(). */
-bool has_own_fabric();
+/* Kilobytes of memory that this process has locked. */
+long locked_kb();
 
 /* Byte @a index of a pattern that differs for each @a seed. */
 uint8_t pattern_byte(uint64_t seed, size_t index);
@@ -115,8 +116,9 @@ public:
 
     /* While there is one, buffers that are registered are in the arena. */
     struct InArena {
-        InArena();
-        ~InArena();
+        InArena() { is_used = true; }
+        ~InArena() { is_used = false; }
+        static bool is_used;
     };
 
     uint8_t *data = nullptr;
@@ -134,7 +136,7 @@ public:
     Channel(const Channel &) = delete;
 
     /* Whether an event is there within @a ms. */
-    bool readable(int ms = 0) const;
+    bool readable(int ms = 0) const { return is_readable(channel->fd, ms); }
 
     /* Takes one event, which must be there within WAIT_MS, and acks it. */
     ibv_cq *take();
@@ -150,7 +152,7 @@ public:
     Cq(const Cq &) = delete;
 
     /* The next completion; NO_COMPLETION and a failure if none comes. */
-    ibv_wc wait(int ms = WAIT_MS);
+    ibv_wc wait();
 
     /*
      * Expects @a count completions with @a status, in order of @a wr_id. False
@@ -169,12 +171,11 @@ public:
 
 class Srq {
 public:
-    Srq(Device &device, uint32_t max_wr, uint32_t max_sge = 2,
-        ibv_pd *pd = nullptr);
+    Srq(Device &device, uint32_t max_wr, ibv_pd *pd = nullptr);
     ~Srq();
     Srq(const Srq &) = delete;
 
-    int post(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    int post(uint64_t wr_id, std::vector<ibv_sge> list);
     operator ibv_srq *() const { return srq; }
 
     ibv_srq *srq;
@@ -193,19 +194,32 @@ struct QpOptions {
     uint32_t    recv_wr  = 64;
     uint32_t    sge      = 4;
     uint32_t    inl      = 64;
-    int         sig_all  = 0;
     ibv_srq    *srq      = nullptr;
-    ibv_pd     *pd       = nullptr; /* the device's if null */
     /* connection */
     int      access        = ACCESS_ALL;
     uint8_t  timeout       = 14; /* 67 ms, as most programs have it */
     uint8_t  retry_cnt     = 7;
     uint8_t  rnr_retry     = 7;
     uint8_t  min_rnr_timer = 1; /* 10 us */
-    uint8_t  rd_atomic     = 4;
-    uint32_t qkey          = 0x11111111;
     uint8_t  sl            = 0;
+
+    static QpOptions ud()
+    {
+        QpOptions options;
+        options.type = IBV_QPT_UD;
+        return options;
+    }
+
+    /* With the receives of an SRQ. */
+    QpOptions &on(ibv_srq *queue)
+    {
+        srq     = queue;
+        recv_wr = 0;
+        return *this;
+    }
 };
+
+constexpr uint32_t QKEY = 0x11111111;
 
 class Qp {
 public:
@@ -221,19 +235,25 @@ public:
     int to_state(ibv_qp_state state);
 
     /* From RESET to RTS; @a peer is ignored for UD. */
-    void connect(const Address &peer);
-    void connect() { connect(Address()); }
+    void connect(const Address &peer = {});
     ibv_qp_state state() const;
 
-    int post_recv(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    int post_recv(uint64_t wr_id, std::vector<ibv_sge> list);
     int post(ibv_send_wr &wr);
+
+    /* What must be accepted. */
+    void recv(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    void send(uint64_t wr_id, const std::vector<ibv_sge> &list);
+    void write(uint64_t wr_id, const std::vector<ibv_sge> &list,
+               const Remote &remote);
+    void read(uint64_t wr_id, const std::vector<ibv_sge> &list,
+              const Remote &remote);
 
     operator ibv_qp *() const { return qp; }
 
     ibv_qp   *qp = nullptr;
     QpOptions options;
     uint32_t  psn;
-    uint32_t  max_inline = 0;
 };
 
 /* Both from RESET to RTS, each the other's peer. */
@@ -242,8 +262,13 @@ void connect(Qp &one, Qp &other);
 /* Two connected QPs of one process. */
 class Pair {
 public:
-    explicit Pair(Device &device, const QpOptions &a = QpOptions(),
-                  const QpOptions &b = QpOptions(), int cqe = 256);
+    explicit Pair(Device &device, const QpOptions &a_options = QpOptions(),
+                  const QpOptions &b_options = QpOptions(), int cqe = 256) :
+        cq_a(device, cqe), cq_b(device, cqe),
+        a(device, cq_a, cq_a, a_options), b(device, cq_b, cq_b, b_options)
+    {
+        connect(a, b);
+    }
 
     Cq cq_a, cq_b; /* both directions */
     Qp a, b;
@@ -268,9 +293,8 @@ struct Wr : public ibv_send_wr {
     Wr(const Wr &other) = delete;
 
     Wr &rdma(const Remote &remote);
-    Wr &rdma(const Buffer &buffer, size_t offset = 0);
     Wr &atomic(const Remote &remote, uint64_t compare_add, uint64_t swap = 0);
-    Wr &ud(ibv_ah *ah, uint32_t qpn, uint32_t qkey = 0x11111111);
+    Wr &ud(ibv_ah *ah, uint32_t qpn, uint32_t qkey = QKEY);
     Wr &imm(uint32_t value);
     Wr &then(Wr &following);
 
@@ -290,7 +314,7 @@ bool has_async(Device &device, int ms = 0);
 /* One end of a two-way pipe; all calls give up after WAIT_MS. */
 class Pipe {
 public:
-    Pipe(int read_fd, int write_fd) : m_read(read_fd), m_write(write_fd) {}
+    explicit Pipe(int fd) : m_fd(fd) {}
     ~Pipe();
 
     /* False if the other end has gone (a failure of the test only if the
@@ -315,7 +339,7 @@ public:
     bool await();
 
 private:
-    int m_read, m_write;
+    int m_fd;
 };
 
 /*
@@ -338,6 +362,14 @@ public:
     /* Expects a clean exit within WAIT_MS. */
     void join();
 
+    /* The child waits for this before it ends. */
+    void release();
+
+    /* It has stopped itself; or SIGSTOP stops it. */
+    void expect_stopped();
+    void stop();
+    void resume();
+
     /* SIGKILL, and reaps it. */
     void kill();
 
@@ -352,11 +384,7 @@ private:
  */
 void in_child(const std::function<void()> &body);
 
-/* The child has stopped itself; or SIGSTOP stops it. */
-void expect_stopped(pid_t pid);
-void stop(pid_t pid);
-
-/* Root becomes another user for good. */
+/* Root becomes another user for good, whom peers may trace as any program. */
 bool become_user(unsigned uid);
 
 /* Root becomes the user nobody for good; other users stay as they are. */
@@ -368,15 +396,23 @@ void connect_over(Pipe &pipe, Qp &qp);
 /* One side of a connection, or of datagrams, between two processes. */
 struct Side {
     explicit Side(const QpOptions &options = QpOptions(),
-                  size_t size = 64 << 10);
+                  size_t size = 64 << 10) :
+        channel(device), cq(device, 256, &channel),
+        qp(device, cq, cq, options), buffer(device, size)
+    {
+    }
 
     Remote remote(size_t offset = 0) const { return buffer.remote(offset); }
 
-    /* A request with data from the beginning of the buffer, or to it. */
-    int post(uint64_t wr_id, ibv_wr_opcode opcode, uint32_t length = 8,
-             const Remote &remote = {});
-    void send(uint64_t wr_id, uint32_t length = 8);
-    void write(uint64_t wr_id, const Remote &remote, uint32_t length = 8);
+    /* A request with data from the beginning of the buffer. */
+    void send(uint64_t wr_id, uint32_t length = 8)
+    {
+        qp.send(wr_id, {buffer.sge(0, length)});
+    }
+    void write(uint64_t wr_id, const Remote &remote, uint32_t length = 8)
+    {
+        qp.write(wr_id, {buffer.sge(0, length)}, remote);
+    }
 
     Device  device;
     Channel channel;
@@ -389,11 +425,27 @@ struct Side {
  * end of the test. */
 void be_idle(Pipe &pipe);
 
+/* A child that keeps the device open until it gets a signal. */
+void hold_device(Pipe &pipe);
+
 /* As text what @a body writes to stderr. */
 std::string stderr_of(const std::function<void()> &body);
 
 /* That this text is in the only line of stderr. */
 void expect_line(const std::string &text, const std::function<void()> &body);
+
+/* --- the kernel's table of shared memory ---------------------------------- */
+
+struct Segment {
+    int      id;
+    shmid_ds ds;
+};
+
+/* All that this process may read. */
+std::vector<Segment> segments();
+
+/* Whether the tests run in an IPC namespace of their own; see main(). */
+bool has_own_fabric();
 
 } // namespace npt
 

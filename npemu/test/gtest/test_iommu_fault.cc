@@ -18,38 +18,29 @@ namespace {
 constexpr size_t PAGES = 20;
 constexpr size_t SIZE  = PAGES * PAGE;
 
-class test_iommu_fault : public testing::Test {
+class test_iommu_fault : public testing::Test, public RegionPair {
 protected:
-    test_iommu_fault() : memory(SIZE) {}
-
-    void SetUp() override
-    {
-        region = std::make_unique<Region>(device, memory.data, SIZE);
-        plain  = std::make_unique<Buffer>(device, SIZE);
-        pair   = std::make_unique<Pair>(device);
-        reset();
-    }
+    test_iommu_fault() : RegionPair(SIZE) { reset(); }
 
     void reset()
     {
-        region->set_all();
+        region.set_all();
         pattern_fill(memory.data, SIZE, 1);
-        plain->fill(2);
+        plain.fill(2);
     }
 
     void read(size_t offset, size_t length)
     {
-        Wr wr(1, IBV_WR_RDMA_READ, {plain->sge(offset, length)});
-        ASSERT_EQ(0, pair->a.post(wr.rdma(region->remote(region->r, offset))));
-        ASSERT_TRUE(pair->cq_a.expect(1));
+        pair.a.read(1, {plain.sge(offset, length)},
+                    region.remote(region.r, offset));
+        ASSERT_TRUE(pair.cq_a.expect(1));
     }
 
     void write(size_t offset, size_t length)
     {
-        Wr wr(1, IBV_WR_RDMA_WRITE, {plain->sge(offset, length)});
-        ASSERT_EQ(0,
-                  pair->a.post(wr.rdma(region->remote(region->w, offset))));
-        ASSERT_TRUE(pair->cq_a.expect(1));
+        pair.a.write(1, {plain.sge(offset, length)},
+                     region.remote(region.w, offset));
+        ASSERT_TRUE(pair.cq_a.expect(1));
     }
 
     /* Bytes [from, to) of the read were absent, the rest was there. */
@@ -57,9 +48,9 @@ protected:
     {
         for (size_t i = offset; i < offset + length; ++i) {
             ASSERT_EQ(((i >= from) && (i < to)) ?
-                              signature_byte(region->at(i)) :
+                              signature_byte(region.at(i)) :
                               pattern_byte(1, i),
-                      plain->data[i]) << "byte " << i;
+                      plain.data[i]) << "byte " << i;
         }
     }
 
@@ -73,182 +64,138 @@ protected:
         }
     }
 
-    int add(uint64_t page, uint32_t access, uint32_t tear = 0,
-            uint32_t restore = 0, uint32_t views = NPRDMA_PAGE_BITS)
+    int add(const npemu_fault_t &fault)
     {
-        npemu_fault_t fault = {page, views, access, tear, restore, 0};
-
-        return npemu_fault_add(region->iommu.header, &fault);
+        return npemu_fault_add(region.iommu.header, &fault);
     }
 
-    bool hit(int index)
+    bool is_absent(size_t page) const
     {
-        return npemu_fault_hits(region->iommu.header, index);
+        return !region.has(page, NPRDMA_PAGE_BITS);
     }
-
-    Device                  device;
-    Shared                  memory;
-    std::unique_ptr<Region> region;
-    std::unique_ptr<Buffer> plain;
-    std::unique_ptr<Pair>   pair;
 };
+
+/* Fields: page, views, access, tear, restore, from_start */
+constexpr uint32_t BOTH = NPRDMA_PAGE_BITS;
 
 TEST_F(test_iommu_fault, evicts_at_the_nth_access)
 {
-    int index = add(7, 3);
+    int index = add({7, BOTH, 3, 0, 0, 0});
 
     read(0, SIZE);
     read(7 * PAGE + 10, 1);
-    EXPECT_FALSE(hit(index));
+    EXPECT_FALSE(npemu_fault_hits(region.iommu.header, index));
     expect_read(0, SIZE, 0, 0);
     read(0, SIZE);
-    EXPECT_TRUE(hit(index));
+    EXPECT_TRUE(npemu_fault_hits(region.iommu.header, index));
     expect_read(0, SIZE, 7 * PAGE, 8 * PAGE);
-    EXPECT_FALSE(region->has(7, NPRDMA_PAGE_BITS));
-    EXPECT_EQ(1u, region->stats().faults);
+    EXPECT_TRUE(is_absent(7));
+    EXPECT_EQ(1u, region.stats().faults);
 
     /* Once only */
-    region->set(7, 1);
+    region.set(7, 1);
     read(0, SIZE);
     read(0, SIZE);
     expect_read(0, SIZE, 0, 0);
 }
 
-TEST_F(test_iommu_fault, tear_is_counted_from_the_page)
+/* From the start of the page, or of the access: the first byte that is absent
+ * is in page 2. */
+TEST_F(test_iommu_fault, tears_an_access)
 {
-    /* The access begins and ends within the page */
-    add(2, 1, 1000);
-    read(2 * PAGE + 500, 1000);
-    expect_read(2 * PAGE + 500, 1000, 2 * PAGE + 1000, 3 * PAGE);
+    constexpr size_t AT = 2 * PAGE, END = 3 * PAGE;
+    const struct {
+        uint32_t tear, from_start;
+        size_t   offset, length, absent;
+    } tears[] = {{1000, 0, AT + 500, 1000, AT + 1000},
+                 {400, 0, AT + 500, 1000, AT + 500}, /* before it begins */
+                 {2000, 0, AT + 500, 1000, END},     /* after it has ended */
+                 {PAGE, 0, 0, SIZE, END},
+                 {256, 1, AT + 13, 1000, AT + 13 + 256},
+                 {256, 1, PAGE + 13, 2 * PAGE, AT + 256},
+                 {PAGE, 1, AT + 13, 2 * PAGE, END}};
 
-    /* Torn before it begins */
-    reset();
-    add(2, 1, 400);
-    read(2 * PAGE + 500, 1000);
-    expect_read(2 * PAGE + 500, 1000, 2 * PAGE + 500, 3 * PAGE);
-
-    /* And after it has ended */
-    reset();
-    add(2, 1, 2000);
-    read(2 * PAGE + 500, 1000);
-    expect_read(2 * PAGE + 500, 1000, 0, 0);
-    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
-
-    reset();
-    add(2, 1, PAGE);
-    read(0, SIZE);
-    expect_read(0, SIZE, 0, 0);
-    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
-}
-
-TEST_F(test_iommu_fault, tear_can_be_counted_from_the_access)
-{
-    npemu_fault_t fault = {2, NPRDMA_PAGE_R, 1, 256, 0, 1};
-
-    npemu_fault_add(region->iommu.header, &fault);
-    read(2 * PAGE + 13, 1000);
-    expect_read(2 * PAGE + 13, 1000, 2 * PAGE + 13 + 256, 3 * PAGE);
-
-    /* In the first page of an access, and in one that it has whole */
-    reset();
-    npemu_fault_add(region->iommu.header, &fault);
-    read(PAGE + 13, 2 * PAGE);
-    expect_read(PAGE + 13, 2 * PAGE, 2 * PAGE + 256, 3 * PAGE);
-
-    /* No further than the page */
-    reset();
-    fault.tear = PAGE;
-    npemu_fault_add(region->iommu.header, &fault);
-    read(2 * PAGE + 13, 2 * PAGE);
-    expect_read(2 * PAGE + 13, 2 * PAGE, 0, 0);
-    EXPECT_FALSE(region->has(2, NPRDMA_PAGE_BITS));
+    for (auto &it : tears) {
+        SCOPED_TRACE(&it - tears);
+        reset();
+        add({2, BOTH, 1, it.tear, 0, it.from_start});
+        read(it.offset, it.length);
+        expect_read(it.offset, it.length, it.absent, END);
+        EXPECT_TRUE(is_absent(2));
+    }
 }
 
 /* Absent and present again within one access: only the count shows it. */
 TEST_F(test_iommu_fault, returns_the_page_at_the_end_of_the_same_access)
 {
-    uint32_t before = region->state(5);
-
-    add(5, 1, 128, 1);
-    write(0, SIZE);
-    expect_written(0, SIZE, 5 * PAGE + 128, 6 * PAGE);
-    EXPECT_EQ(before + 2 * NPRDMA_PAGE_COUNT, region->state(5));
-
-    before = region->state(6);
-    reset();
-    add(6, 1, PAGE, 1);
-    write(0, SIZE);
-    expect_written(0, SIZE, 0, 0);
-    EXPECT_EQ(before + 3 * NPRDMA_PAGE_COUNT, region->state(6));
+    for (uint32_t tear : {128, (int)PAGE}) {
+        reset();
+        uint32_t before = region.state(5);
+        add({5, BOTH, 1, tear, 1, 0});
+        write(0, SIZE);
+        expect_written(0, SIZE, 5 * PAGE + tear, 6 * PAGE);
+        EXPECT_EQ(before + 2 * NPRDMA_PAGE_COUNT, region.state(5));
+    }
 }
 
 TEST_F(test_iommu_fault, does_not_return_a_page_that_the_monitor_invalidated)
 {
-    add(5, 1, 0, 2);
+    add({5, BOTH, 1, 0, 2, 0});
     read(5 * PAGE, 10);
-    EXPECT_EQ(1u, region->evict(5)) << "another NIC may be in it: drain";
+    EXPECT_EQ(1u, region.evict(5)) << "another NIC may be in it: drain";
     read(5 * PAGE, 10);
     read(5 * PAGE, 10);
-    EXPECT_FALSE(region->has(5, NPRDMA_PAGE_BITS));
-    EXPECT_EQ(0u, region->stats().restored);
+    EXPECT_TRUE(is_absent(5));
+    EXPECT_EQ(0u, region.stats().restored);
 }
 
 /* --- gates of the NIC ------------------------------------------------------*/
 
 /* An initiator in another process is held at the gate. */
-class test_iommu_fault_gate : public testing::Test {
+class test_iommu_fault_gate : private Env, public RegionTest {
 protected:
     test_iommu_fault_gate() :
-        granule("NPEMU_DMA_GRANULE", "65536"), servant(PAGES * PAGE * 2),
-        memory(2 * SIZE)
+        Env("NPEMU_DMA_GRANULE", "65536"), RegionTest(2 * SIZE)
     {
-    }
-
-    void SetUp() override
-    {
-        device = std::make_unique<Device>();
-        region = std::make_unique<Region>(*device, memory.data, 2 * SIZE);
-        region->set_all();
-        servant.connect(*device);
         pattern_fill(memory.data, 2 * SIZE, 1);
         pattern_fill(servant.shared.data, 2 * SIZE, 2);
     }
 
-    void TearDown() override
+    /* An access to all of the region, which is held at page 20: that is in the
+     * second chunk. */
+    void hold(npemu_gate_point_t point, ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE)
     {
-        servant.dismiss();
-        region.reset();
-        device.reset();
+        bool reads = opcode == IBV_WR_RDMA_READ;
+
+        npemu_gate_arm(header, point, 20);
+        servant.place({opcode, region.remote(reads ? region.r : region.w, 0), 0,
+                       2 * SIZE, 0});
+        ASSERT_EQ(0, npemu_gate_wait(header, point, WAIT_MS));
     }
 
-    void place(ibv_wr_opcode opcode, ibv_mr *mr)
-    {
-        servant.place({opcode, region->remote(mr, 0), 0, 2 * SIZE, 0, 0});
-    }
+    void drain() { npemu_iommu_drain(device.context); }
 
-    npemu_iommu_header_t *header() { return region->iommu.header; }
-
-    Env                     granule;
-    Servant                 servant;
-    Shared                  memory;
-    std::unique_ptr<Device> device;
-    std::unique_ptr<Region> region;
+    npemu_iommu_header_t *header = region.iommu.header;
 };
 
-TEST_F(test_iommu_fault_gate, chunk_after_the_eviction_sees_it)
+/* Before it has checked the page, and after its end */
+TEST_F(test_iommu_fault_gate, drain_does_not_wait_between_chunks)
 {
-    /* Page 20 is in the second chunk */
-    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_BEGIN, 20);
-    place(IBV_WR_RDMA_WRITE, region->w);
-    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_BEGIN, WAIT_MS));
-    /* The first has come and gone */
-    EXPECT_TRUE(pattern_holds(memory.data, PAGE, 2));
-    region->evict(20);
-    npemu_iommu_drain(device->context);
-    npemu_gate_release(header(), NPEMU_GATE_CHUNK_BEGIN);
-    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
-    for (size_t i = 0; i < 2 * SIZE; ++i) {
-        ASSERT_EQ(pattern_byte((i / PAGE == 20) ? 1 : 2, i), memory.data[i]);
+    for (auto point : {NPEMU_GATE_CHUNK_BEGIN, NPEMU_GATE_CHUNK_END}) {
+        region.set_all();
+        hold(point, IBV_WR_RDMA_READ);
+        region.evict(0, region.pages);
+        drain();
+        npemu_gate_release(header, point);
+        ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+        /* That of page 20 is the first, or the last, to be there or not */
+        uint64_t chunk = region.at(20 * PAGE) / 65536 +
+                         (point == NPEMU_GATE_CHUNK_END);
+        for (size_t i = 0; i < 2 * SIZE; ++i) {
+            ASSERT_EQ((region.at(i) / 65536 < chunk) ?
+                              pattern_byte(1, i) : signature_byte(region.at(i)),
+                      servant.shared.data[i]) << "byte " << i;
+        }
     }
 }
 
@@ -256,20 +203,17 @@ TEST_F(test_iommu_fault_gate, drain_waits_for_a_chunk_that_has_checked_the_page)
 {
     std::atomic<bool> drained{false};
 
-    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
-    place(IBV_WR_RDMA_WRITE, region->w);
-    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
-                                 WAIT_MS));
-    EXPECT_EQ(1u, region->evict(20));
+    hold(NPEMU_GATE_CHUNK_CHECKED);
+    EXPECT_EQ(1u, region.evict(20));
     std::thread thread([&] {
-        npemu_iommu_drain(device->context);
+        drain();
         drained = true;
         EXPECT_EQ(pattern_byte(2, 20 * PAGE), memory.data[20 * PAGE]);
     });
     /* Nothing can be awaited to show that something does not happen */
     EXPECT_FALSE(wait_until([&] { return drained.load(); }, 50));
     EXPECT_EQ(pattern_byte(1, 20 * PAGE), memory.data[20 * PAGE]);
-    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
     ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
     thread.join();
     EXPECT_TRUE(drained);
@@ -277,75 +221,72 @@ TEST_F(test_iommu_fault_gate, drain_waits_for_a_chunk_that_has_checked_the_page)
     EXPECT_TRUE(pattern_holds(memory.data, 2 * SIZE, 2));
 }
 
-TEST_F(test_iommu_fault_gate, drain_does_not_wait_for_a_chunk_that_has_ended)
-{
-    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_END, 20);
-    place(IBV_WR_RDMA_READ, region->r);
-    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_END, WAIT_MS));
-    region->evict(0, region->pages);
-    npemu_iommu_drain(device->context);
-    npemu_gate_release(header(), NPEMU_GATE_CHUNK_END);
-    ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
-    /* 16 pages to a chunk: pages 16 to 31 were the last to be there */
-    for (size_t i = 0; i < 2 * SIZE; ++i) {
-        uint64_t chunk = region->at(i) / 65536;
-        ASSERT_EQ((chunk <= region->at(20 * PAGE) / 65536) ?
-                          pattern_byte(1, i) : signature_byte(region->at(i)),
-                  servant.shared.data[i]) << "byte " << i;
-    }
-}
-
 TEST_F(test_iommu_fault_gate, killed_initiator_does_not_hang_a_drain)
 {
-    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
-    place(IBV_WR_RDMA_WRITE, region->w);
-    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
-                                 WAIT_MS));
-    region->evict(20);
-    std::thread killer([&] { kill(servant.pid(), SIGKILL); });
-    npemu_iommu_drain(device->context);
+    hold(NPEMU_GATE_CHUNK_CHECKED);
+    region.evict(20);
+    std::thread killer([&] { kill(servant.process().pid(), SIGKILL); });
+    drain();
     killer.join();
     /* And what it left behind is not waited for again */
-    auto start = Clock::now();
-    for (int i = 0; i < 100; ++i) {
-        npemu_iommu_drain(device->context);
-    }
-    EXPECT_LT(ms_since(start), WAIT_MS);
-    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    drain();
     servant.kill();
 }
 
 TEST_F(test_iommu_fault_gate, drain_names_a_stopped_initiator_and_waits)
 {
-    npemu_gate_arm(header(), NPEMU_GATE_CHUNK_CHECKED, 20);
-    place(IBV_WR_RDMA_WRITE, region->w);
-    ASSERT_EQ(0, npemu_gate_wait(header(), NPEMU_GATE_CHUNK_CHECKED,
-                                 WAIT_MS));
-    region->evict(20);
-    kill(servant.pid(), SIGSTOP);
-    npemu_gate_release(header(), NPEMU_GATE_CHUNK_CHECKED);
+    hold(NPEMU_GATE_CHUNK_CHECKED);
+    region.evict(20);
+    kill(servant.process().pid(), SIGSTOP);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
     /* It goes on as soon as the line is there */
-    std::string want = "waiting for process " + std::to_string(servant.pid());
+    std::string want = "waiting for process " +
+                       std::to_string(servant.process().pid());
     int fds[2], saved = dup(STDERR_FILENO);
     ASSERT_EQ(0, pipe(fds));
     std::thread waker([&] {
-        std::string text;
-        char c;
-        while ((text.find(want) == std::string::npos) &&
-               (read(fds[0], &c, 1) == 1)) {
-            text += c;
-        }
-        EXPECT_NE(std::string::npos, text.find(want)) << text;
-        kill(servant.pid(), SIGCONT);
+        char line[256] = {};
+        EXPECT_LT(0, ::read(fds[0], line, sizeof(line) - 1));
+        EXPECT_NE(nullptr, strstr(line, want.c_str())) << line;
+        servant.process().resume();
     });
     dup2(fds[1], STDERR_FILENO);
-    npemu_iommu_drain(device->context);
+    drain();
     dup2(saved, STDERR_FILENO);
-    close(fds[1]);
     waker.join();
-    close(fds[0]);
-    close(saved);
+    for (int fd : {fds[0], fds[1], saved}) {
+        close(fd);
+    }
     ASSERT_EQ(IBV_WC_SUCCESS, servant.result());
+}
+
+/* A signal handler is the only code that can run in the middle of a chunk. */
+Device *drain_device;
+
+void drain_in_handler(int)
+{
+    npemu_iommu_drain(drain_device->context);
+}
+
+TEST(test_iommu_fault_drain, inside_a_chunk_of_the_same_thread_does_not_deadlock)
+{
+    RegionPair on(SIZE);
+    auto *header = on.region.iommu.header;
+
+    drain_device = &on.device;
+    signal(SIGUSR1, drain_in_handler);
+    npemu_gate_arm(header, NPEMU_GATE_CHUNK_CHECKED, 0);
+    std::atomic<bool> done{false};
+    std::thread thread([&] {
+        on.read();
+        done = true;
+    });
+    ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED, WAIT_MS));
+    pthread_kill(thread.native_handle(), SIGUSR1);
+    npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
+    EXPECT_TRUE(wait_until([&] { return done.load(); }));
+    thread.join();
+    signal(SIGUSR1, SIG_DFL);
 }
 
 /* A process that is not in our memory is not waited for. */
@@ -362,13 +303,13 @@ TEST(test_iommu_fault_stopped, stranger_delays_nothing)
         servant.connect(device);
         npemu_gate_arm(header, NPEMU_GATE_CHUNK_CHECKED, NPEMU_GATE_ANY_PAGE);
         servant.place({IBV_WR_RDMA_WRITE, region.remote(region.w, 0), 0, SIZE,
-                       0, 0});
+                       0});
         ASSERT_EQ(0, npemu_gate_wait(header, NPEMU_GATE_CHUNK_CHECKED,
                                      WAIT_MS));
-        stop(servant.pid());
+        servant.process().stop();
         pipe.signal();
         EXPECT_TRUE(pipe.await());
-        ASSERT_EQ(0, kill(servant.pid(), SIGCONT));
+        servant.process().resume();
         npemu_gate_release(header, NPEMU_GATE_CHUNK_CHECKED);
         EXPECT_EQ(IBV_WC_SUCCESS, servant.result());
         servant.dismiss();
@@ -383,8 +324,7 @@ TEST(test_iommu_fault_stopped, stranger_delays_nothing)
     });
     EXPECT_EQ(std::future_status::ready,
               done.wait_for(std::chrono::milliseconds(WAIT_MS / 2)));
-    job.pipe().signal();
-    job.join();
+    job.release();
 }
 
 /* A peer that closes its device while a thread of it executes a request: the

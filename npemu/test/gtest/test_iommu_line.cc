@@ -50,11 +50,10 @@ wipe(uint8_t *data, size_t length)
     }
 }
 
-class test_iommu_line : public testing::TestWithParam<Case> {
+class test_iommu_line : private Env, public testing::TestWithParam<Case> {
 protected:
     test_iommu_line() :
-        m_granule("NPEMU_DMA_GRANULE",
-                  (GetParam().cut == GRANULE) ? "256" : ""),
+        Env("NPEMU_DMA_GRANULE", (GetParam().cut == GRANULE) ? "256" : ""),
         from_memory(SIZE), to_memory(SIZE),
         from(device, from_memory.data, SIZE),
         to(device, to_memory.data, SIZE), pair(device)
@@ -64,6 +63,7 @@ protected:
         pattern_fill(from.data, SIZE, 1);
         pattern_fill(to.data, SIZE, 2);
     }
+
     /* Has another thread move the data, until it is held at the gate of the
      * page where the destination goes on. */
     std::thread start(npemu_gate_point_t point)
@@ -104,16 +104,14 @@ private:
                 list = {to.sge(to.w, TO, FIRST),
                         to.sge(to.w, PAGE, LENGTH - FIRST)};
             }
-            Wr get(1, IBV_WR_RDMA_READ, list);
-            EXPECT_EQ(0, pair.a.post(get.rdma(from.remote(from.r, FROM))));
+            pair.a.read(1, list, from.remote(from.r, FROM));
         } else {
-            Wr put(1, IBV_WR_RDMA_WRITE, {from.sge(from.r, FROM, LENGTH)});
-            EXPECT_EQ(0, pair.a.post(put.rdma(to.remote(to.w, TO))));
+            pair.a.write(1, {from.sge(from.r, FROM, LENGTH)},
+                         to.remote(to.w, TO));
         }
     }
 
 protected:
-    Env    m_granule;
     Device device;
     Shared from_memory, to_memory;
     Region from, to;
@@ -170,7 +168,6 @@ TEST(test_iommu_line_chunk, ends_at_a_line_of_the_source)
     RegionPair on(size);
     auto *header = on.region.iommu.header;
 
-    on.region.set_all();
     pattern_fill(on.memory.data, size, 1);
     npemu_gate_arm(header, NPEMU_GATE_CHUNK_END, 0);
     std::thread thread([&] { on.read(offset); });

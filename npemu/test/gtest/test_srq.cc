@@ -12,26 +12,18 @@ protected:
     test_srq() :
         srq(device, 8), send_cq(device), recv_cq(device),
         buffer(device, 8 * 4096), a(device, send_cq, send_cq),
-        b(device, send_cq, recv_cq, on_srq()),
-        c(device, send_cq, send_cq), d(device, send_cq, recv_cq, on_srq())
+        b(device, send_cq, recv_cq, QpOptions().on(srq)),
+        c(device, send_cq, send_cq),
+        d(device, send_cq, recv_cq, QpOptions().on(srq))
     {
         connect(a, b);
         connect(c, d);
     }
 
-    QpOptions on_srq() const
-    {
-        QpOptions options;
-        options.srq     = srq;
-        options.recv_wr = 0;
-        return options;
-    }
-
     void send(Qp &from, uint64_t seed, size_t size = 100)
     {
         pattern_fill(buffer.data, size, seed);
-        Wr wr(seed, IBV_WR_SEND, {buffer.sge(0, size)});
-        ASSERT_EQ(0, from.post(wr));
+        from.send(seed, {buffer.sge(0, size)});
         send_cq.expect(seed);
     }
 
@@ -46,61 +38,30 @@ protected:
  * An SRQ may belong to another PD than a QP that uses it. Its receives are
  * checked against its own, however long the message is.
  */
-class test_srq_pd : public testing::TestWithParam<size_t> {
-protected:
-    struct Pd {
-        explicit Pd(Device &device) : pd(npemu_alloc_pd(device.context)) {}
-        ~Pd() { EXPECT_EQ(0, npemu_dealloc_pd(pd)); }
-        ibv_pd *pd;
-    };
-
-    test_srq_pd() :
-        other(device), srq(device, 8, 2, other.pd), cq_a(device), cq_b(device),
-        a(device, cq_a, cq_a), b(device, cq_b, cq_b, on_srq()),
-        of_qp(device, 2 << 20), of_srq(device, 1 << 20, ACCESS_ALL, other.pd)
-    {
-        connect(a, b);
-    }
-
-    QpOptions on_srq() const
-    {
-        QpOptions options;
-        options.srq     = srq;
-        options.recv_wr = 0;
-        return options;
-    }
-
-    Device device;
-    Pd     other;
-    Srq    srq;
-    Cq     cq_a, cq_b;
-    Qp     a, b;
-    Buffer of_qp, of_srq;
-};
-
-TEST_P(test_srq_pd, receives_into_memory_of_the_queue)
+TEST_F(test_srq, has_a_protection_domain_of_its_own)
 {
-    pattern_fill(of_qp.data, GetParam(), 1);
-    ASSERT_EQ(0, srq.post(1, {of_srq.sge()}));
-    Wr send(2, IBV_WR_SEND, {of_qp.sge(0, GetParam())});
-    ASSERT_EQ(0, a.post(send));
-    cq_a.expect(2);
-    cq_b.expect(1);
-    EXPECT_TRUE(pattern_holds(of_srq.data, GetParam(), 1));
-}
+    constexpr size_t MAX = 1 << 20;
+    ibv_pd *other        = npemu_alloc_pd(device.context);
+    {
+        Srq of_other(device, 8, other);
+        Buffer of_qp(device, MAX), of_srq(device, MAX, ACCESS_ALL, other);
 
-TEST_P(test_srq_pd, refuses_memory_of_the_queue_pair)
-{
-    ASSERT_EQ(0, srq.post(1, {of_qp.sge(1 << 20, 1 << 20)}));
-    Wr send(2, IBV_WR_SEND, {of_qp.sge(0, GetParam())});
-    ASSERT_EQ(0, a.post(send));
-    cq_a.expect(2, IBV_WC_REM_OP_ERR);
-    cq_b.expect(1, IBV_WC_LOC_PROT_ERR);
+        for (size_t size : {(size_t)8, (size_t)4096, MAX}) {
+            Pair pair(device, QpOptions(), QpOptions().on(of_other));
+            pattern_fill(of_qp.data, size, size);
+            ASSERT_EQ(0, of_other.post(1, {of_srq.sge()}));
+            ASSERT_EQ(0, of_other.post(2, {of_qp.sge()}));
+            for (int i = 0; i < 2; ++i) {
+                pair.a.send(3, {of_qp.sge(0, size)});
+                pair.cq_a.expect(3, i ? IBV_WC_REM_OP_ERR : IBV_WC_SUCCESS);
+                pair.cq_b.expect(1 + i, i ? IBV_WC_LOC_PROT_ERR :
+                                            IBV_WC_SUCCESS);
+            }
+            EXPECT_TRUE(pattern_holds(of_srq.data, size, size));
+        }
+    }
+    EXPECT_EQ(0, npemu_dealloc_pd(other));
 }
-
-INSTANTIATE_TEST_SUITE_P(sizes, test_srq_pd,
-                         testing::Values(8, 4096, 1 << 20),
-                         testing::PrintToStringParamName());
 
 TEST_F(test_srq, serves_all_its_queue_pairs_in_order)
 {
@@ -163,9 +124,7 @@ TEST_F(test_srq, last_wqe_event_comes_in_error)
 
 TEST_F(test_srq, last_wqe_after_a_remote_error)
 {
-    Wr wr(1, IBV_WR_RDMA_WRITE, {buffer.sge(0, 8)});
-    wr.rdma(Remote{buffer.at(0), 0x7f7f7f7f});
-    ASSERT_EQ(0, a.post(wr));
+    a.write(1, {buffer.sge(0, 8)}, {buffer.at(0), 0x7f7f7f7f});
     send_cq.expect(1, IBV_WC_REM_ACCESS_ERR);
     EXPECT_EQ(IBV_QPS_ERR, a.state());
 

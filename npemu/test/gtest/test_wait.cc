@@ -49,8 +49,9 @@ protected:
                    bool on_srq = true)
     {
         QpOptions options = slow_options();
-        options.srq       = on_srq ? (ibv_srq*)srq : nullptr;
-        options.recv_wr   = on_srq ? 0 : 1;
+        if (on_srq) {
+            options.on(srq);
+        }
         options.min_rnr_timer = sender.min_rnr_timer;
         for (int i = 0; i < count; ++i) {
             senders.emplace_back(new Qp(device, send_cq, send_cq, sender));
@@ -128,7 +129,7 @@ TEST_F(test_wait, only_the_target_with_a_receive_is_retried)
     for (int i = 0; i < CROWD; ++i) {
         send(i);
     }
-    ASSERT_EQ(0, targets[one]->post_recv(7, {buffer.sge(4096, 64)}));
+    ASSERT_EQ(0, targets[one]->post_recv(7, {buffer.sge(0, 8)}));
     send_cq.expect(one);
     recv_cq.expect(7);
     EXPECT_LE(retries(), 1 + retries_of_time(CROWD));
@@ -193,9 +194,7 @@ TEST(test_wait_kill, death_of_the_target_ends_all_waits)
         Srq srq(device, 4);
         Cq cq(device, 4);
         std::vector<std::unique_ptr<Qp>> qps;
-        QpOptions on_srq = options;
-        on_srq.srq       = srq;
-        on_srq.recv_wr   = 0;
+        QpOptions on_srq = QpOptions(options).on(srq);
         for (int i = 0; i < COUNT; ++i) {
             qps.emplace_back(new Qp(device, cq, cq, on_srq));
             connect_over(pipe, *qps.back());
@@ -206,7 +205,6 @@ TEST(test_wait_kill, death_of_the_target_ends_all_waits)
 
     Device device;
     Cq cq(device, 2 * COUNT);
-    Buffer buffer(device, 4096);
     std::vector<std::unique_ptr<Qp>> qps;
     for (int i = 0; i < COUNT; ++i) {
         qps.emplace_back(new Qp(device, cq, cq, options));
@@ -214,8 +212,7 @@ TEST(test_wait_kill, death_of_the_target_ends_all_waits)
     }
     ASSERT_TRUE(child.pipe().await());
     for (int i = 0; i < COUNT; ++i) {
-        Wr wr(i, IBV_WR_SEND, {buffer.sge(0, 8)});
-        ASSERT_EQ(0, qps[i]->post(wr));
+        qps[i]->send(i, {});
     }
     cq.expect_empty();
     child.kill();
