@@ -10,7 +10,8 @@
 
 #include "ucm/access/nprdma_access.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/service/nprdma_svc_exec.h"
+#include "uct/ib/nprdma/service/nprdma_service_conn.h"
+#include "uct/ib/nprdma/service/nprdma_service_execute.h"
 
 enum {
     FUZZ_REPLY      = 1 << 7,   /* the message is a reply */
@@ -120,6 +121,36 @@ nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
         return UCS_ERR_BUSY;
     }
     return fuzz_access(address, length, access);
+}
+
+/* Requests have no connection here, and these are not called */
+unsigned uct_nprdma_bounce_grow(UCS_V_UNUSED uct_nprdma_bounce_t *pool)
+{
+    return 0;
+}
+
+void uct_nprdma_service_conn_stop(UCS_V_UNUSED uct_nprdma_service_t *service,
+                                  UCS_V_UNUSED uct_nprdma_service_conn_t *conn)
+{
+}
+
+void uct_nprdma_pager_populate(UCS_V_UNUSED uct_nprdma_pager_t *pager,
+                               UCS_V_UNUSED const uct_nprdma_populate_t *range)
+{
+}
+
+int nprdma_fault_enter(UCS_V_UNUSED nprdma_fault_section_t *section)
+{
+    return 1;
+}
+
+void nprdma_fault_leave(UCS_V_UNUSED const nprdma_fault_section_t *section)
+{
+}
+
+int nprdma_fault_check(void)
+{
+    return 1;
 }
 
 static void fuzz_populated(const uct_nprdma_svc_request_t *request,

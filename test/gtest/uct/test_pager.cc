@@ -76,6 +76,8 @@ size_t nprdma_pagein_in_memory(uintptr_t start, size_t count)
 }
 
 void nprdma_pagein_read_ahead(uintptr_t, size_t) {}
+
+int nprdma_pagein_is_watched(uintptr_t, size_t, int) { return 0; }
 }
 
 class test_pager : public ::testing::Test {
@@ -99,18 +101,25 @@ protected:
         ++static_cast<test_pager*>(arg)->m_notices;
     }
 
-    static int background(void *arg)
+    static ucs_status_t step(void *arg, const uct_nprdma_populate_t *, uint64_t)
     {
         test_pager *self = static_cast<test_pager*>(arg);
 
-        EXPECT_EQ(1, ++self->m_in_background);
-        if (self->m_background > 0) {
-            ++self->m_parts;
-            --self->m_background;
-        }
+        EXPECT_EQ(1, ++self->m_in_step);
+        ++self->m_steps;
         sched_yield();
-        --self->m_in_background;
-        return self->m_background > 0;
+        --self->m_in_step;
+        return UCS_OK;
+    }
+
+    /* Ranges do not include each other. */
+    void populate(unsigned num_steps)
+    {
+        uct_nprdma_populate_t range = {};
+
+        range.key    = ++m_num_ranges;
+        range.length = num_steps * UCT_NPRDMA_PAGER_STEP;
+        uct_nprdma_pager_populate(m_pager, &range);
     }
 
     /* Submits jobs of one page each, which are numbered from 1 on */
@@ -131,20 +140,21 @@ protected:
     unsigned take()
     {
         unsigned count = 0;
+        uct_nprdma_pager_job_t *job;
 
-        for (auto job = uct_nprdma_pager_take_done(m_pager); job != nullptr;
-             job = job->next, ++count) {
+        while ((job = uct_nprdma_pager_take_done(m_pager)) != nullptr) {
+            ++count;
             EXPECT_EQ(1u, job->done);
             EXPECT_TRUE(m_done.insert(job->address / NPRDMA_PAGE_SIZE).second);
         }
         return count;
     }
 
-    const uct_nprdma_pager_ops_t m_ops = {notify, background};
+    const uct_nprdma_pager_ops_t m_ops = {notify, step};
     uct_nprdma_pager_t           *m_pager = nullptr;
-    std::atomic<unsigned>        m_background{0}; /* Parts that are left */
-    std::atomic<unsigned>        m_parts{0};
-    std::atomic<int>             m_in_background{0};
+    unsigned                     m_num_ranges = 0;
+    std::atomic<unsigned>        m_steps{0};
+    std::atomic<int>             m_in_step{0};
     std::atomic<unsigned>                                m_notices{0};
     std::vector<std::unique_ptr<uct_nprdma_pager_job_t>> m_jobs;
     std::set<uint64_t>                                   m_done;
@@ -194,44 +204,43 @@ TEST_F(test_pager, each_job_ends_once)
     EXPECT_LT(0u, cancelled.size());
 }
 
-/* The background work is done part by part, by one thread at a time, also while
- * jobs come and end, and none of it is left */
-TEST_F(test_pager, background_work)
+/* Ranges are populated step by step, by one thread at a time, also while jobs
+ * come and end, and all of them are */
+TEST_F(test_pager, ranges)
 {
     std::mt19937 random(2);
-    unsigned parts = 0;
+    unsigned steps = 0;
     auto end       = my_clock::now() + std::chrono::seconds(60);
 
     for (unsigned round = 0; round < 300; ++round) {
-        unsigned num = 1 + random() % 8;
+        unsigned num = 1 + random() % 40;
 
-        parts        += num;
-        m_background += num;
-        uct_nprdma_pager_wake(m_pager);
+        steps += num;
+        populate(num);
         submit(random() % 4);
-        while ((m_background > 0) || (m_done.size() < m_jobs.size())) {
+        while ((m_steps < steps) || (m_done.size() < m_jobs.size())) {
             ASSERT_LT(my_clock::now(), end);
             take();
             sched_yield();
         }
     }
-    EXPECT_EQ(parts, m_parts);
+    EXPECT_EQ(steps, m_steps);
 }
 
-/* A pager that is destroyed has ended its background work */
-TEST_F(test_pager, background_ends_before_destroy)
+/* A pager that is destroyed populates no more */
+TEST_F(test_pager, range_ends_before_destroy)
 {
     for (unsigned round = 0; round < 100; ++round) {
-        m_background = 1000000;
-        uct_nprdma_pager_wake(m_pager);
-        while (m_parts == 0) {
+        m_steps = 0;
+        populate(1000000);
+        while (m_steps == 0) {
             sched_yield();
         }
         uct_nprdma_pager_destroy(m_pager);
-        EXPECT_EQ(0, m_in_background);
-        m_parts = 0;
+        EXPECT_EQ(0, m_in_step);
+        m_steps = 0;
         sched_yield();
-        EXPECT_EQ(0u, m_parts);
+        EXPECT_EQ(0u, m_steps);
         SetUp();
     }
 }

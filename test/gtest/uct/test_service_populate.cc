@@ -174,7 +174,7 @@ protected:
         m_entity->wait(condition);
     }
 
-    /* Returns when the populator has finished its present work, or has done one
+    /* Returns when the pager has finished its present work, or has done one
      * more step of it: what is queued later is done later. The service itself
      * populates the first page of a request. */
     void await_turn(const buffer &registered, const pages &memory)

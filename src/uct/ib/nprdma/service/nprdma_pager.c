@@ -11,6 +11,7 @@
 #include "nprdma_pager.h"
 
 #include "ucm/access/nprdma_pagein.h"
+#include "ucm/regions/nprdma_range.h"
 
 #include <nprdma_thread.h>
 
@@ -20,6 +21,7 @@
 #include <ucs/time/time.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -43,11 +45,14 @@
 #define UCT_NPRDMA_PAGER_PATIENCE  1
 
 
-/* Jobs in the order in which they were added */
-typedef struct uct_nprdma_pager_list {
-    uct_nprdma_pager_job_t *first;
-    uct_nprdma_pager_job_t **end;  /* Where the next one is linked */
-} uct_nprdma_pager_list_t;
+/* Ranges to populate that wait, at most: a power of two */
+#define UCT_NPRDMA_PAGER_RANGES  64u
+
+/* Steps of a range before the next one is served */
+#define UCT_NPRDMA_PAGER_MAX_STEPS  16
+
+/* Bytes of a step that populates resident pages only */
+#define UCT_NPRDMA_PAGER_RESIDENT_STEP  (2 * UCS_MBYTE)
 
 
 /* One thread */
@@ -69,78 +74,36 @@ struct uct_nprdma_pager {
     pthread_mutex_t          lock;
     pthread_cond_t           work;        /* A job waits, or stop is set */
     pthread_cond_t           left;        /* A thread has left */
-    uct_nprdma_pager_list_t  waiting;
-    uct_nprdma_pager_list_t  done;
+    ucs_queue_head_t         waiting;
+    ucs_queue_head_t         done;
     unsigned                 num_waiting;
-    unsigned                 num_new;     /* Waiting jobs that are not read
-                                           * ahead yet */
+    /* Waiting jobs that are not read ahead yet */
+    unsigned                 num_new;
     unsigned                 num_idle;    /* Threads that wait for a job */
-    unsigned                 num_watches; /* Those of them that take the next
-                                           * job if the others do not */
-    struct timespec          stuck;       /* When that is */
+    /* Those of them that take the next job if the others do not, and when */
+    unsigned                 num_watches;
+    struct timespec          stuck;
     unsigned                 num_running; /* Threads that execute a job */
     unsigned                 num_calls;   /* Threads in functions of ops */
-    int                      is_awake;    /* Background work is left */
-    int                      in_background; /* A thread does it */
+
+    /* Ranges to populate: a ring */
+    uct_nprdma_populate_t    ranges[UCT_NPRDMA_PAGER_RANGES];
+    unsigned                 first_range;
+    unsigned                 num_ranges;
+    int                      is_populating; /* A thread has a range */
+    const void               *owner;        /* Of that range */
+    atomic_int               is_canceled;   /* That range is */
+
     unsigned                 num_threads; /* That have not left */
     int                      stop;
-    int                      is_given_up; /* Destroyed: the last thread frees
-                                           * the pager */
+    /* Destroyed: the last thread frees the pager */
+    int                      is_given_up;
     int                      reported;    /* A failed start was logged */
     uct_nprdma_pager_stats_t stats;
-    uct_nprdma_pager_thread_t threads[];  /* In use: stats.threads of
-                                           * max_threads */
+    /* In use: stats.threads of max_threads */
+    uct_nprdma_pager_thread_t threads[];
 };
 
-
-static void uct_nprdma_pager_list_init(uct_nprdma_pager_list_t *list)
-{
-    list->first = NULL;
-    list->end   = &list->first;
-}
-
-static void uct_nprdma_pager_list_add(uct_nprdma_pager_list_t *list,
-                                      uct_nprdma_pager_job_t *job)
-{
-    job->next  = NULL;
-    *list->end = job;
-    list->end  = &job->next;
-}
-
-/* @param [in] place  Link of the list that points at the job */
-static void uct_nprdma_pager_list_remove(uct_nprdma_pager_list_t *list,
-                                         uct_nprdma_pager_job_t **place)
-{
-    uct_nprdma_pager_job_t *job = *place;
-
-    *place = job->next;
-    if (list->end == &job->next) {
-        list->end = place;
-    }
-}
-
-/* Add a job to those that wait */
-static void uct_nprdma_pager_wait_add(uct_nprdma_pager_t *pager,
-                                      uct_nprdma_pager_job_t *job)
-{
-    job->reader   = NULL;
-    job->is_quick = 0;
-    job->is_slow  = 0;
-    uct_nprdma_pager_list_add(&pager->waiting, job);
-    ++pager->num_waiting;
-    ++pager->num_new;
-}
-
-/* Remove a job from those that wait; place as for list_remove */
-static void uct_nprdma_pager_wait_remove(uct_nprdma_pager_t *pager,
-                                         uct_nprdma_pager_job_t **place)
-{
-    const uct_nprdma_pager_job_t *job = *place;
-
-    uct_nprdma_pager_list_remove(&pager->waiting, place);
-    --pager->num_waiting;
-    pager->num_new -= (job->reader == NULL);
-}
 
 static void uct_nprdma_pager_free(uct_nprdma_pager_t *pager)
 {
@@ -208,9 +171,8 @@ static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
     uct_nprdma_pager_job_t *job;
     unsigned i, num = 0;
 
-    for (job = pager->waiting.first;
-         (job != NULL) && (num < UCT_NPRDMA_PAGER_AHEAD); job = job->next) {
-        if (job->reader == NULL) {
+    ucs_queue_for_each(job, &pager->waiting, queue) {
+        if ((job->reader == NULL) && (num < UCT_NPRDMA_PAGER_AHEAD)) {
             job->reader   = copies;
             job->index    = num;
             copies[num++] = *job;
@@ -224,7 +186,7 @@ static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
     }
 
     pthread_mutex_lock(&pager->lock);
-    for (job = pager->waiting.first; job != NULL; job = job->next) {
+    ucs_queue_for_each(job, &pager->waiting, queue) {
         if (job->reader == copies) {
             job->reader   = pager;
             job->is_quick = copies[job->index].is_quick;
@@ -317,10 +279,12 @@ static void uct_nprdma_pager_call_end(uct_nprdma_pager_t *pager)
  */
 static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
 {
-    uct_nprdma_pager_job_t *job = pager->waiting.first;
-    uct_nprdma_pager_job_t copy = *job;
+    uct_nprdma_pager_job_t *job, copy;
 
-    uct_nprdma_pager_wait_remove(pager, &pager->waiting.first);
+    job  = ucs_queue_pull_elem_non_empty(&pager->waiting,
+                                         uct_nprdma_pager_job_t, queue);
+    copy = *job;
+    --pager->num_waiting;
     ++pager->num_running;
     uct_nprdma_pager_set_stuck(pager);
     pager->stats.peak = ucs_max(pager->stats.peak, pager->num_running);
@@ -340,24 +304,76 @@ static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
 
     *job                = copy;
     pager->stats.slow += !!copy.is_slow;
-    uct_nprdma_pager_list_add(&pager->done, job);
+    ucs_queue_push(&pager->done, &job->queue);
     uct_nprdma_pager_call_begin(pager);
     pager->ops->notify(pager->arg);
     uct_nprdma_pager_call_end(pager);
 }
 
-/* Do a part of the background work. The lock is held, but not meanwhile. */
-static void uct_nprdma_pager_run_background(uct_nprdma_pager_t *pager)
+/* Resident pages are no fault for a userfaultfd: see nprdma_pagein_scan() */
+static int uct_nprdma_pager_is_watched(const uct_nprdma_populate_t *range,
+                                       uint64_t length)
 {
-    int is_left;
+    uintptr_t start = range->address & ~(uintptr_t)(NPRDMA_PAGE_SIZE - 1);
 
-    pager->is_awake      = 0;
-    pager->in_background = 1;
+    return !(range->flags & NPRDMA_POPULATE_RESIDENT) &&
+           nprdma_pagein_is_watched(start, (range->address + length - start +
+                                            NPRDMA_PAGE_SIZE - 1) >>
+                                           NPRDMA_PAGE_SHIFT,
+                                    range->flags & NPRDMA_POPULATE_WRITE);
+}
+
+/* Populate a part of a range. Afterwards it is the rest. */
+static void uct_nprdma_pager_populate_part(uct_nprdma_pager_t *pager,
+                                           uct_nprdma_populate_t *range)
+{
+    uint64_t step = (range->flags & NPRDMA_POPULATE_RESIDENT) ?
+                    UCT_NPRDMA_PAGER_RESIDENT_STEP : UCT_NPRDMA_PAGER_STEP;
+    uint64_t length;
+    unsigned i;
+
+    for (i = 0; (i < UCT_NPRDMA_PAGER_MAX_STEPS) && (range->length > 0) &&
+                !atomic_load(&pager->is_canceled); ++i) {
+        length = uct_nprdma_pager_step_length(range->address, range->length,
+                                              step);
+        /* An operation has to ask for what is watched, and a later access
+         * reports the error */
+        if (uct_nprdma_pager_is_watched(range, length) ||
+            (pager->ops->populate(pager->arg, range, length) != UCS_OK)) {
+            range->length = 0;
+            break;
+        }
+
+        range->address += length;
+        range->length  -= length;
+    }
+}
+
+static uct_nprdma_populate_t *
+uct_nprdma_pager_range(uct_nprdma_pager_t *pager, unsigned index)
+{
+    return &pager->ranges[(pager->first_range + index) %
+                          UCT_NPRDMA_PAGER_RANGES];
+}
+
+/* Populate a part of the first range. The lock is held, but not meanwhile. */
+static void uct_nprdma_pager_populate_first(uct_nprdma_pager_t *pager)
+{
+    uct_nprdma_populate_t range = *uct_nprdma_pager_range(pager, 0);
+
+    ++pager->first_range;
+    --pager->num_ranges;
+    pager->is_populating = 1;
+    pager->owner         = range.owner;
+    atomic_store(&pager->is_canceled, 0);
     uct_nprdma_pager_call_begin(pager);
-    is_left = pager->ops->background(pager->arg);
+    uct_nprdma_pager_populate_part(pager, &range);
     uct_nprdma_pager_call_end(pager);
-    pager->in_background = 0;
-    pager->is_awake     |= is_left;
+    pager->is_populating = 0;
+    if ((range.length > 0) && !atomic_load(&pager->is_canceled)) {
+        /* uct_nprdma_pager_populate() has left room for it */
+        *uct_nprdma_pager_range(pager, pager->num_ranges++) = range;
+    }
 }
 
 /* Sleep until a thread has to look again. The lock is held, but not
@@ -379,9 +395,9 @@ static void *uct_nprdma_pager_thread(void *arg)
 
     pthread_mutex_lock(&pager->lock);
     while (!pager->stop) {
-        if ((pager->num_waiting == 0) && pager->is_awake &&
-            !pager->in_background) {
-            uct_nprdma_pager_run_background(pager);
+        if ((pager->num_waiting == 0) && (pager->num_ranges > 0) &&
+            !pager->is_populating) {
+            uct_nprdma_pager_populate_first(pager);
         } else if (pager->num_waiting == 0) {
             ++pager->num_idle;
             pthread_cond_wait(&pager->work, &pager->lock);
@@ -421,7 +437,12 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
 
     is_submitted = (pager->num_threads > 0);
     if (is_submitted) {
-        uct_nprdma_pager_wait_add(pager, job);
+        job->reader   = NULL;
+        job->is_quick = 0;
+        job->is_slow  = 0;
+        ucs_queue_push(&pager->waiting, &job->queue);
+        ++pager->num_waiting;
+        ++pager->num_new;
         ++pager->stats.jobs;
     }
     pthread_mutex_unlock(&pager->lock);
@@ -450,29 +471,20 @@ void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager)
     }
 }
 
-void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager)
-{
-    pthread_mutex_lock(&pager->lock);
-    pager->is_awake = 1;
-    if (pager->in_background) {
-        pthread_mutex_unlock(&pager->lock);
-    } else {
-        uct_nprdma_pager_unlock_and_wake(pager);
-    }
-}
-
 int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job)
 {
-    uct_nprdma_pager_job_t **place;
+    uct_nprdma_pager_job_t *other;
+    ucs_queue_iter_t iter;
     int is_waiting = 0;
 
     pthread_mutex_lock(&pager->lock);
-    for (place = &pager->waiting.first; *place != NULL;
-         place = &(*place)->next) {
-        if (*place == job) {
-            uct_nprdma_pager_wait_remove(pager, place);
-            is_waiting = 1;
+    ucs_queue_for_each_safe(other, iter, &pager->waiting, queue) {
+        if (other == job) {
+            ucs_queue_del_iter(&pager->waiting, iter);
+            --pager->num_waiting;
+            pager->num_new -= (job->reader == NULL);
+            is_waiting      = 1;
             break;
         }
     }
@@ -482,20 +494,88 @@ int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
 
 uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager)
 {
-    uct_nprdma_pager_job_t *first;
+    uct_nprdma_pager_job_t *job = NULL;
 
     pthread_mutex_lock(&pager->lock);
-    first = pager->done.first;
-    uct_nprdma_pager_list_init(&pager->done);
+    if (!ucs_queue_is_empty(&pager->done)) {
+        job = ucs_queue_pull_elem_non_empty(&pager->done,
+                                            uct_nprdma_pager_job_t, queue);
+    }
     pthread_mutex_unlock(&pager->lock);
-    return first;
+    return job;
+}
+
+
+/* ---- ranges to populate ---- */
+
+/* Check whether a waiting range includes a new one; the lock is held */
+static int uct_nprdma_pager_covers(uct_nprdma_pager_t *pager,
+                                   const uct_nprdma_populate_t *range)
+{
+    const uct_nprdma_populate_t *other;
+    unsigned i;
+
+    for (i = 0; i < pager->num_ranges; ++i) {
+        other = uct_nprdma_pager_range(pager, i);
+        if ((other->key == range->key) && (other->flags == range->flags) &&
+            (other->owner == range->owner) &&
+            (other->address <= range->address) &&
+            ((other->address + other->length) >=
+             (range->address + range->length))) {
+            return 1;
+        }
+    }
+
+    return 0;
+}
+
+void uct_nprdma_pager_populate(uct_nprdma_pager_t *pager,
+                               const uct_nprdma_populate_t *range)
+{
+    pthread_mutex_lock(&pager->lock);
+    /* The range that a thread has may be queued again */
+    if ((pager->num_ranges + pager->is_populating) == UCT_NPRDMA_PAGER_RANGES) {
+        ++pager->stats.dropped;
+    } else if ((range->length > 0) && !pager->stop &&
+               !uct_nprdma_pager_covers(pager, range)) {
+        *uct_nprdma_pager_range(pager, pager->num_ranges++) = *range;
+        ++pager->stats.ranges;
+        if (!pager->is_populating) {
+            uct_nprdma_pager_unlock_and_wake(pager);
+            return;
+        }
+    }
+    pthread_mutex_unlock(&pager->lock);
+}
+
+void uct_nprdma_pager_populate_cancel(uct_nprdma_pager_t *pager,
+                                      const void *owner)
+{
+    const uct_nprdma_populate_t *range;
+    unsigned i, count;
+
+    pthread_mutex_lock(&pager->lock);
+    if (pager->is_populating && (pager->owner == owner)) {
+        atomic_store(&pager->is_canceled, 1);
+    }
+
+    count             = pager->num_ranges;
+    pager->num_ranges = 0;
+    for (i = 0; i < count; ++i) {
+        range = uct_nprdma_pager_range(pager, i);
+        if (range->owner != owner) {
+            *uct_nprdma_pager_range(pager, pager->num_ranges++) = *range;
+        }
+    }
+    pthread_mutex_unlock(&pager->lock);
 }
 
 void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_stats_t *stats)
 {
     pthread_mutex_lock(&pager->lock);
-    *stats = pager->stats;
+    *stats             = pager->stats;
+    stats->populating = pager->num_ranges + pager->is_populating;
     pthread_mutex_unlock(&pager->lock);
 }
 
@@ -534,8 +614,8 @@ ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
     pthread_cond_init(&pager->work, &attr);
     pthread_cond_init(&pager->left, &attr);
     pthread_condattr_destroy(&attr);
-    uct_nprdma_pager_list_init(&pager->waiting);
-    uct_nprdma_pager_list_init(&pager->done);
+    ucs_queue_head_init(&pager->waiting);
+    ucs_queue_head_init(&pager->done);
     *pager_p = pager;
     return UCS_OK;
 }
@@ -581,7 +661,9 @@ void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager)
     pager->stop        = 1;
     pager->num_waiting = 0;
     pager->num_new     = 0;
-    uct_nprdma_pager_list_init(&pager->waiting);
+    pager->num_ranges  = 0;
+    atomic_store(&pager->is_canceled, 1);
+    ucs_queue_head_init(&pager->waiting);
     pthread_cond_broadcast(&pager->work);
     uct_nprdma_pager_wait(pager);
     uct_nprdma_pager_join(pager);

@@ -3,7 +3,8 @@
 #ifndef UCT_NPRDMA_PAGER_H_
 #define UCT_NPRDMA_PAGER_H_
 
-#include <ucs/time/time.h>
+#include <ucs/datastruct/queue.h>
+#include <ucs/sys/math.h>
 #include <ucs/type/status.h>
 
 #include <stddef.h>
@@ -14,7 +15,8 @@
  * several at once and nothing else waits for them. They cause page faults, hold
  * no registration and no lock meanwhile, and change no page state. So memory
  * may be unmapped, and registrations may end, at any time. While no job waits,
- * one of them does the background work of the caller.
+ * one of them populates pages before peers need them (ARCHITECTURE 5, populate
+ * policy), step by step.
  *
  * One thread is mostly enough: the reads of all jobs are started before it
  * waits for the first. A switch of threads for each page would cost more than
@@ -24,9 +26,8 @@
  * thread, not the others.
  */
 
-/* Most bytes of a job, and bytes between two looks at the clock */
-#define UCT_NPRDMA_PAGER_MAX_LENGTH  (256 * UCS_KBYTE)
-#define UCT_NPRDMA_PAGER_STEP        (64 * UCS_KBYTE)
+/* Bytes of a step that may fault: others wait no longer than for one step */
+#define UCT_NPRDMA_PAGER_STEP  (64 * UCS_KBYTE)
 
 typedef struct uct_nprdma_pager uct_nprdma_pager_t;
 
@@ -44,35 +45,47 @@ typedef struct uct_nprdma_pager_job {
                                            * left for lack of time */
     int                         is_slow;  /* A page had to be waited for */
 
-    /* Of the pager */
-    const void                  *reader;  /* The call that reads it ahead, or
-                                           * the pager: it was read ahead; or
-                                           * NULL */
+    /* Of the pager: the call that reads it ahead, or the pager if it was read
+     * ahead, or NULL */
+    const void                  *reader;
     unsigned                    index;    /* Of the job, for the reader */
     int                         is_quick; /* That took no time */
-
-    struct uct_nprdma_pager_job *next;    /* Of the pager, or of the list that
-                                           * uct_nprdma_pager_take_done()
-                                           * returns */
+    ucs_queue_elem_t            queue;
 } uct_nprdma_pager_job_t;
+
+
+/* Pages to populate; the result is not reported */
+typedef struct uct_nprdma_populate {
+    uint64_t   key;     /* Of the registration */
+    uint64_t   address;
+    uint64_t   length;
+    uint32_t   access;  /* That the registration must allow */
+    unsigned   flags;   /* NPRDMA_POPULATE_xx */
+    /* For uct_nprdma_pager_populate_cancel(); may be NULL */
+    const void *owner;
+} uct_nprdma_populate_t;
 
 
 /* What a pager calls, in one of its threads and without a lock */
 typedef struct uct_nprdma_pager_ops {
     /* A job has ended */
-    void (*notify)(void *arg);
+    void         (*notify)(void *arg);
 
-    /* After uct_nprdma_pager_wake(), by one thread at a time: do a part of the
-     * background work, and return nonzero if more is left */
-    int (*background)(void *arg);
+    /* Populate the first bytes of a range; by one thread at a time. After an
+     * error the rest is left out. */
+    ucs_status_t (*populate)(void *arg, const uct_nprdma_populate_t *range,
+                             uint64_t length);
 } uct_nprdma_pager_ops_t;
 
 
 typedef struct uct_nprdma_pager_stats {
-    uint64_t jobs;    /* Submitted */
-    uint64_t slow;    /* In which a page had to be waited for */
-    uint64_t peak;    /* Most jobs that were executed at the same time */
-    uint64_t threads; /* That were started */
+    uint64_t jobs;       /* Submitted */
+    uint64_t slow;       /* In which a page had to be waited for */
+    uint64_t peak;       /* Most jobs that were executed at the same time */
+    uint64_t threads;    /* That were started */
+    uint64_t ranges;     /* Queued */
+    uint64_t dropped;    /* Not queued, for lack of room */
+    uint64_t populating; /* Ranges that have not ended */
 } uct_nprdma_pager_stats_t;
 
 
@@ -87,9 +100,9 @@ ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
 
 /* Drop all jobs and stop the threads. Waits for the pages that they are
  * bringing in, but for at most a second: a thread that still waits then ends
- * when its page comes, and one line in the log says so. The background work
- * is waited for without a limit. No function of the caller is called
- * afterwards, and no job is accessed. */
+ * when its page comes, and one line in the log says so. A step of a range is
+ * waited for without a limit. No function of the caller is called afterwards,
+ * and no job is accessed. */
 void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager);
 
 
@@ -107,25 +120,43 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
 void uct_nprdma_pager_kick(uct_nprdma_pager_t *pager);
 
 
-/* Let a thread do the background work. Starts a thread if all are busy and
- * the maximum is not reached. If none can be started, which is logged once,
- * the work waits for the next call. Never waits; safe in any thread. */
-void uct_nprdma_pager_wake(uct_nprdma_pager_t *pager);
-
-
 /* Remove a job that no thread has begun. Zero: it is begun, and
  * uct_nprdma_pager_take_done() will return it. */
 int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job);
 
 
-/* The jobs that have ended since the last call, in that order, as a list by
- * their field `next`; or NULL */
+/* A job that has ended, the first of them, or NULL */
 uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager);
+
+
+/* Populate a range in the background. It is dropped if too many wait, or if one
+ * that waits includes it. Its registration may end at any time. If no thread
+ * can be started, which is logged once, it waits for the next call. Never
+ * waits; safe in any thread. */
+void uct_nprdma_pager_populate(uct_nprdma_pager_t *pager,
+                               const uct_nprdma_populate_t *range);
+
+
+/* Drop the ranges of an owner; one that is being populated ends after its
+ * step */
+void uct_nprdma_pager_populate_cancel(uct_nprdma_pager_t *pager,
+                                      const void *owner);
 
 
 /* Copy the counters */
 void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_stats_t *stats);
+
+
+/* Length of the step that begins at an address, so that the following steps
+ * begin at multiples of the step size, a power of two */
+static inline uint64_t
+uct_nprdma_pager_step_length(uint64_t address, uint64_t length, uint64_t step)
+{
+    uint64_t left = step - (address & (step - 1));
+
+    return ucs_min(left, length);
+}
 
 #endif

@@ -7,14 +7,10 @@
 #include "nprdma_service.h"
 #include "nprdma_service_conn.h"
 #include "nprdma_service_execute.h"
-#include "nprdma_service_park.h"
-#include "nprdma_service_recv.h"
+#include "nprdma_service_run.h"
 
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/net/nprdma_cm_types.h"
 #include "uct/ib/nprdma/net/nprdma_qp.h"
-#include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include <nprdma_thread.h>
 
@@ -36,9 +32,6 @@
 
 /* Maximum number of slots for results of fetches that are not sent inline */
 #define UCT_NPRDMA_SERVICE_TX_SLOTS     16
-
-/* Requests executed in one call of progress */
-#define UCT_NPRDMA_SERVICE_MAX_REQUESTS 64
 
 /* Interval of the thread while the application calls progress. When progress
  * stops, a request waits for at most two of them. */
@@ -64,161 +57,11 @@ typedef struct uct_nprdma_sched_attr {
     uint64_t period;
 } uct_nprdma_sched_attr_t;
 
-/* ---- requests; called by the executing thread ---- */
-
-/* Handle a completion of the receive CQ. Zero if the request has to wait until
- * earlier replies are done. */
-static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
-                                     struct ibv_wc *wc)
-{
-    const uct_nprdma_slot_t *slot = (uct_nprdma_slot_t*)wc->wr_id;
-    const uct_nprdma_svc_request_t *request;
-    uct_nprdma_service_conn_t *conn;
-
-    conn = uct_nprdma_service_find(service, wc->qp_num);
-    if ((conn == NULL) || (conn->state != UCT_NPRDMA_SERVICE_CONN_READY)) {
-        return 1; /* late: the connection has been stopped */
-    }
-
-    /* The interface is closed, so its peers must see that it is gone. Other
-     * interfaces keep the memory domain and this thread. */
-    if ((wc->status != IBV_WC_SUCCESS) || conn->released) {
-        uct_nprdma_service_conn_stop(service, conn);
-        return 1;
-    }
-
-    request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
-    if ((request == NULL) || (request->sn != (conn->arrived_sn + 1))) {
-        ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
-                  " the connection", wc->byte_len, conn->qpn);
-        uct_nprdma_service_conn_stop(service, conn);
-        return 1;
-    }
-
-    if (!uct_nprdma_service_arrived(service, conn, request, wc)) {
-        return 0;
-    }
-
-    conn->arrived_sn = request->sn;
-    return 1;
-}
-
-/* Poll the receive CQ, when all completions polled before are handled */
-static inline void uct_nprdma_service_poll(uct_nprdma_service_t *service)
-{
-    int num_wcs = ibv_poll_cq(service->recv_cq, UCT_NPRDMA_SERVICE_BATCH,
-                              service->wcs);
-
-    service->next_wc = 0;
-    service->num_wcs = ucs_max(num_wcs, 0);
-    if (num_wcs <= 0) {
-        ++service->num_drained;
-    } else if (ucs_unlikely(2 * (unsigned)num_wcs >=
-                            service->rx_pool.num_slots)) {
-        uct_nprdma_service_grow(service);
-    }
-}
-
-/* Execute or park the requests that have arrived, up to a batch. *blocked_p is
- * set to 1 if the next one waits until earlier replies are done, or parked ones
- * are executed. */
-static inline unsigned
-uct_nprdma_service_handle_some(uct_nprdma_service_t *service, int *blocked_p)
-{
-    int first;
-
-    if (service->next_wc == service->num_wcs) {
-        uct_nprdma_service_poll(service);
-        if (service->num_wcs == 0) {
-            return 0;
-        }
-    }
-
-    for (first = service->next_wc; service->next_wc < service->num_wcs;
-         ++service->next_wc) {
-        if (!uct_nprdma_service_handle(service,
-                                       &service->wcs[service->next_wc])) {
-            uct_nprdma_service_reap(service);
-            if (!uct_nprdma_service_handle(service,
-                                           &service->wcs[service->next_wc])) {
-                *blocked_p = 1;
-                break;
-            }
-        }
-    }
-
-    uct_nprdma_service_refill(service, first, service->next_wc);
-    uct_nprdma_svc_parking_kick(service->parking);
-    return service->next_wc - first;
-}
-
-/* The executing thread has executed some requests, and executes no more now */
-static void uct_nprdma_service_ran(uct_nprdma_service_t *service,
-                                   unsigned count)
-{
-    uct_nprdma_service_section_end(service);
-    if (count > 0) {
-        atomic_fetch_add_explicit(&service->num_executed, count,
-                                  memory_order_relaxed);
-        uct_nprdma_service_reap(service);
-    }
-
-    if (ucs_unlikely(service->attention || (service->num_probes > 0))) {
-        uct_nprdma_service_reap(service);
-    }
-
-    if (ucs_unlikely(service->attention)) {
-        uct_nprdma_service_reclaim(service);
-    }
-}
-
-/* Execute `max` requests, and up to a batch more. The caller is the executing
- * thread. *blocked_p: requests wait until earlier replies are done. */
-static unsigned
-uct_nprdma_service_run(uct_nprdma_service_t *service, unsigned max,
-                       int *blocked_p)
-{
-    unsigned count = 0;
-    unsigned num;
-
-    *blocked_p = 0;
-    do {
-        num    = uct_nprdma_service_resume_some(service);
-        num   += uct_nprdma_service_handle_some(service, blocked_p);
-        count += num;
-    } while ((num > 0) && (count < max) && !*blocked_p);
-
-    uct_nprdma_service_ran(service, count);
-    *blocked_p |= !ucs_list_is_empty(&service->resuming);
-    return count;
-}
-
-unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service)
-{
-    unsigned count;
-    int blocked;
-
-    if (!uct_nprdma_service_try_begin(service)) {
-        return 0;
-    }
-
-    /* Not an atomic increment: only the executing thread writes it */
-    atomic_store_explicit(&service->num_polls,
-                          atomic_load_explicit(&service->num_polls,
-                                               memory_order_relaxed) + 1,
-                          memory_order_relaxed);
-    service->by_thread = 0;
-    count = uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
-                                   &blocked);
-    uct_nprdma_service_end(service);
-    return count;
-}
-
 void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const uct_nprdma_mem_t *mem,
                                        int is_write)
 {
-    uct_nprdma_populate_job_t job = {
+    uct_nprdma_populate_t range = {
         .key     = nprdma_reg_key(mem->reg),
         .address = nprdma_reg_address(mem->reg),
         .length  = nprdma_reg_length(mem->reg),
@@ -226,26 +69,31 @@ void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                    (is_write ? NPRDMA_POPULATE_WRITE : 0)
     };
 
-    if (mem->has_region) {
-        uct_nprdma_populator_add(service->populator, &job);
+    /* A child made by fork() has no thread, and the lock may be held for ever
+     * there */
+    if (mem->has_region && uct_nprdma_device_is_owner(&service->md->super)) {
+        uct_nprdma_pager_populate(service->pager, &range);
     }
 }
 
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats)
 {
-    uct_nprdma_populator_stats_t populator;
+    uct_nprdma_pager_stats_t pager;
 
-    uct_nprdma_populator_query(service->populator, &populator);
+    uct_nprdma_pager_query(service->pager, &pager);
     stats->served_stores    = service->stats.stores;
     stats->served_fetches   = service->stats.fetches;
     stats->served_atomics   = service->stats.atomics;
     stats->served_populates = service->stats.populates;
     stats->served_errors    = service->stats.errors;
-    stats->prefetch_jobs    = populator.jobs;
-    stats->prefetch_dropped = populator.dropped;
-    stats->prefetch_waiting = populator.waiting;
-    uct_nprdma_svc_parking_query(service->parking, stats);
+    stats->prefetch_jobs    = pager.ranges;
+    stats->prefetch_dropped = pager.dropped;
+    stats->prefetch_waiting = pager.populating;
+    stats->pagein_jobs      = pager.jobs;
+    stats->pagein_slow      = pager.slow;
+    stats->pagein_peak      = pager.peak;
+    stats->pagein_threads   = pager.threads;
 }
 
 /* ---- the thread ---- */
@@ -272,16 +120,19 @@ static void uct_nprdma_service_notify(void *arg)
     }
 }
 
-static int uct_nprdma_service_background(void *arg)
+static ucs_status_t
+uct_nprdma_service_populate(void *arg, const uct_nprdma_populate_t *range,
+                            uint64_t length)
 {
     uct_nprdma_service_t *service = arg;
 
-    return uct_nprdma_populator_run(service->populator);
+    return uct_nprdma_service_populate_step(service->md, range, length, NULL,
+                                            0);
 }
 
 static const uct_nprdma_pager_ops_t uct_nprdma_service_pager_ops = {
-    .notify     = uct_nprdma_service_notify,
-    .background = uct_nprdma_service_background
+    .notify   = uct_nprdma_service_notify,
+    .populate = uct_nprdma_service_populate
 };
 
 /* Wait until no other thread executes. Progress executes a few requests at a
@@ -301,8 +152,7 @@ static int uct_nprdma_service_drain(uct_nprdma_service_t *service)
     int blocked;
 
     uct_nprdma_service_begin(service);
-    while (uct_nprdma_service_run(service, UCT_NPRDMA_SERVICE_MAX_REQUESTS,
-                                  &blocked) > 0) {
+    while (uct_nprdma_service_run(service, &blocked) > 0) {
         /* Let progress execute */
         uct_nprdma_service_end(service);
         uct_nprdma_service_begin(service);
@@ -615,31 +465,16 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
         goto err_fds;
     }
 
-    status = uct_nprdma_populator_create(md, service->pager,
-                                         &service->populator);
-    if (status != UCS_OK) {
-        goto err_pager;
-    }
-
-    status = uct_nprdma_svc_parking_create(md, service->pager,
-                                           &service->parking);
-    if (status != UCS_OK) {
-        goto err_populator;
-    }
-
     service->num_slots = num_slots;
     pthread_mutex_init(&service->start_lock, NULL);
     pthread_mutex_init(&service->conns_lock, NULL);
     kh_init_inplace(uct_nprdma_service_conns, &service->conns_hash);
     ucs_list_head_init(&service->conns);
     ucs_list_head_init(&service->resuming);
+    ucs_queue_head_init(&service->free_parked);
     *service_p = service;
     return UCS_OK;
 
-err_populator:
-    uct_nprdma_populator_destroy(service->populator);
-err_pager:
-    uct_nprdma_pager_destroy(service->pager);
 err_fds:
     uct_nprdma_service_close_fds(service);
 err_free:
@@ -670,13 +505,10 @@ static void uct_nprdma_service_stop(uct_nprdma_service_t *service)
 void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_thread_stop(service);
-    uct_nprdma_populator_stop(service->populator);
     uct_nprdma_pager_destroy(service->pager);
     if (service->started) {
         uct_nprdma_service_stop(service);
     }
-    uct_nprdma_svc_parking_destroy(service->parking);
-    uct_nprdma_populator_destroy(service->populator);
     uct_nprdma_service_close_fds(service);
 
     kh_destroy_inplace(uct_nprdma_service_conns, &service->conns_hash);
@@ -722,7 +554,7 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
         return status;
     }
 
-    ucs_queue_head_init(&conn->parked.queue);
+    ucs_queue_head_init(&conn->parked);
     conn->qpn        = conn->qp->qp_num;
     conn->is_alive   = 1;
     conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
@@ -785,7 +617,7 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
     }
     kh_value(&service->conns_hash, iter) = conn;
     ucs_list_add_tail(&service->conns, &conn->list);
-    ++service->super.num_conns;
+    ++service->num_conns;
     pthread_mutex_unlock(&service->conns_lock);
 
     *conn_p = conn;

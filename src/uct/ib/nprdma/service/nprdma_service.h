@@ -3,8 +3,6 @@
 #ifndef UCT_NPRDMA_SERVICE_H_
 #define UCT_NPRDMA_SERVICE_H_
 
-#include "nprdma_service_base.h"
-
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_counters.h"
 #include "uct/ib/nprdma/net/nprdma_executed.h"
@@ -15,17 +13,22 @@
  * Requests arrive on a shared receive queue and a completion queue that nothing
  * else uses. Either the application's own progress executes them, or a thread
  * that sleeps on the completion channel and stays idle while progress is
- * called. Requests whose pages are absent are parked meanwhile
- * (nprdma_svc_parked.h).
+ * called.
  *
- * nprdma_service_conn has the connections, nprdma_service_recv the receives,
- * nprdma_service_execute the execution of one request, nprdma_service_park
- * which one is next; nprdma_service the loop, the thread, start and end.
+ * nprdma_service has the thread, start and end; nprdma_service_conn the
+ * connections; nprdma_service_run which request is next, also while pages are
+ * absent; nprdma_service_execute the execution of one request.
  *
  * A request accesses application memory only after a check against the live
  * registrations, and only through nprdma_access_xx(). No function here calls
  * the user or accesses an endpoint.
  */
+
+/* Responder's side of a connection of kind SVC */
+typedef struct uct_nprdma_service_conn uct_nprdma_service_conn_t;
+
+typedef struct uct_nprdma_service uct_nprdma_service_t;
+
 
 /* Create the service of an MD, with this many receives and threads of its pager
  * at most. Nothing is pinned and no thread is started before the first
@@ -69,7 +72,7 @@ void uct_nprdma_service_release(uct_nprdma_service_t *service,
 
 /* Execute received requests, unless another thread executes. Called by the
  * progress of every interface of the MD. */
-unsigned uct_nprdma_service_progress_active(uct_nprdma_service_t *service);
+unsigned uct_nprdma_service_progress(uct_nprdma_service_t *service);
 
 
 /* Populate the resident pages of a registration in the background, because a
@@ -83,24 +86,5 @@ void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
 /* Fill the counters served_xx, prefetch_xx and pagein_xx */
 void uct_nprdma_service_query(uct_nprdma_service_t *service,
                               uct_nprdma_mem_stats_t *stats);
-
-
-/* As uct_nprdma_service_progress_active(); a single load while there is no
- * connection */
-static inline unsigned
-uct_nprdma_service_progress(uct_nprdma_service_t *service)
-{
-    uct_nprdma_service_base_t *base = (uct_nprdma_service_base_t*)service;
-
-    /* Acquire: a nonzero count makes the queues visible that were created
-     * before the first connection was counted. Execution does not take the lock
-     * of the start */
-    if (ucs_likely(atomic_load_explicit(&base->num_conns,
-                                        memory_order_acquire) == 0)) {
-        return 0;
-    }
-
-    return uct_nprdma_service_progress_active(service);
-}
 
 #endif

@@ -5,14 +5,12 @@
 #endif
 
 #include "nprdma_service_conn.h"
-#include "nprdma_svc_exec.h"
 
 #include "uct/ib/nprdma/net/nprdma_qp.h"
 
 #include <ucs/debug/log.h>
 
 #include <pthread.h>
-#include <string.h>
 
 uct_nprdma_service_conn_t *
 uct_nprdma_service_find(uct_nprdma_service_t *service, uint32_t qpn)
@@ -82,48 +80,6 @@ void uct_nprdma_service_reap(uct_nprdma_service_t *service)
     } while (count == UCT_NPRDMA_SERVICE_BATCH);
 }
 
-int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
-                                 const uct_nprdma_service_conn_t *conn,
-                                 int needs_slot)
-{
-    return (service->send_cq_avail > 0) &&
-           (conn->outstanding < UCT_NPRDMA_SERVICE_SQ_LEN) &&
-           (!needs_slot || (service->tx_pool.free != NULL) ||
-            uct_nprdma_bounce_grow(&service->tx_pool));
-}
-
-void uct_nprdma_service_reply(uct_nprdma_service_t *service,
-                              uct_nprdma_service_conn_t *conn, void *data,
-                              size_t length, uct_nprdma_slot_t *slot)
-{
-    struct ibv_send_wr *bad_wr;
-    struct ibv_send_wr wr = {};
-    struct ibv_sge sge;
-    int ret;
-
-    sge.addr      = (uintptr_t)data;
-    sge.length    = length;
-    sge.lkey      = (slot == NULL) ? 0 : slot->lkey;
-    wr.wr_id      = (uintptr_t)slot;
-    wr.sg_list    = &sge;
-    wr.num_sge    = 1;
-    wr.opcode     = IBV_WR_SEND;
-    wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
-    ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
-    if (ret != 0) {
-        ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,
-                  strerror(ret));
-        if (slot != NULL) {
-            uct_nprdma_bounce_put(slot);
-        }
-        uct_nprdma_service_conn_stop(service, conn);
-        return;
-    }
-
-    --service->send_cq_avail;
-    ++conn->outstanding;
-}
-
 /* Probe the requester by a WRITE of zero bytes, which completes if its queue
  * pair exists. A reply would detect the same, but without requests there are no
  * replies. If there is no room for a probe, the send queue is full of replies,
@@ -139,7 +95,7 @@ void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
     struct ibv_send_wr *bad_wr;
 
     if ((conn->state != UCT_NPRDMA_SERVICE_CONN_READY) || conn->probing ||
-        !uct_nprdma_service_can_reply(service, conn, 0)) {
+        !uct_nprdma_service_can_send(service, conn)) {
         return;
     }
 
@@ -151,7 +107,6 @@ void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
     }
 }
 
-/* The requester may have left. Only the answer to a later probe counts. */
 void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn)
 {
     conn->is_alive      = 0;

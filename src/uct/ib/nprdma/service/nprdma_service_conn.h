@@ -5,8 +5,8 @@
 
 #include "nprdma_service_types.h"
 
-/* Connections of a service as the executing thread uses them: replies, their
- * completions, and probes of the requester */
+/* Connections of a service as the executing thread uses them: completions of
+ * replies, and probes of the requester */
 
 /* The connection of a queue pair, or NULL */
 uct_nprdma_service_conn_t *
@@ -20,22 +20,21 @@ void uct_nprdma_service_conn_stop(uct_nprdma_service_t *service,
 /* Take the completions of replies and of probes */
 void uct_nprdma_service_reap(uct_nprdma_service_t *service);
 
-/* Whether a reply can be posted now, and has its slot */
-int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
-                                 const uct_nprdma_service_conn_t *conn,
-                                 int needs_slot);
-
-/* Post a reply. uct_nprdma_service_can_reply() has agreed. */
-void uct_nprdma_service_reply(uct_nprdma_service_t *service,
-                              uct_nprdma_service_conn_t *conn, void *data,
-                              size_t length, uct_nprdma_slot_t *slot);
+/* Whether a reply or a probe can be posted now */
+static inline int
+uct_nprdma_service_can_send(const uct_nprdma_service_t *service,
+                            const uct_nprdma_service_conn_t *conn)
+{
+    return (service->send_cq_avail > 0) &&
+           (conn->outstanding < UCT_NPRDMA_SERVICE_SQ_LEN);
+}
 
 /* Ask whether the requester still exists, if that can be posted now */
 void uct_nprdma_service_conn_probe(uct_nprdma_service_t *service,
                                    uct_nprdma_service_conn_t *conn);
 
-/* From now on the requester has to answer a probe before a request of it
- * changes memory */
+/* The requester may have left: it has to answer a probe that is posted from now
+ * on before a request of it changes memory */
 void uct_nprdma_service_conn_doubt(uct_nprdma_service_conn_t *conn);
 
 /* Whether a request may be executed now: it changes no memory, or its requester

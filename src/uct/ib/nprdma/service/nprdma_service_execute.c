@@ -5,20 +5,327 @@
 #endif
 
 #include "nprdma_service_execute.h"
-#include "nprdma_populator.h"
 #include "nprdma_service_conn.h"
-#include "nprdma_svc_exec.h"
 
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 
+#include "ucm/access/nprdma_access.h"
 #include "ucm/access/nprdma_fault.h"
 
 #include <nprdma_assert.h>
 
+#include <ucs/debug/log.h>
 #include <ucs/time/time.h>
 
-/* Shortest FETCH in bytes whose time is measured. It is negligible there */
-#define UCT_NPRDMA_SERVICE_TIMED        1024
+#include <sched.h>
+#include <string.h>
+
+/* Longest time in microseconds that a POPULATE delays the requests of other
+ * peers */
+#define UCT_NPRDMA_SERVICE_POPULATE_USEC  200
+
+
+/* ---- what a request does to memory ---- */
+
+const uct_nprdma_svc_request_t *
+uct_nprdma_svc_request_parse(const void *data, size_t length)
+{
+    const uct_nprdma_svc_request_t *request = data;
+    uint64_t range;
+    size_t payload;
+    int valid;
+
+    if (length < sizeof(*request)) {
+        return NULL;
+    }
+
+    payload = length - sizeof(*request);
+    if ((request->flags & ~UCT_NPRDMA_SVC_FLAG_REPLY) ||
+        (request->reserved != 0) ||
+        ((request->prefetch != 0) &&
+         (request->type != UCT_NPRDMA_SVC_POPULATE))) {
+        return NULL;
+    }
+
+    switch (request->type) {
+    case UCT_NPRDMA_SVC_STORE:
+        valid = (request->op == 0) && (payload == request->length) &&
+                (payload > 0) && (payload <= UCT_NPRDMA_SVC_MAX_PIECE);
+        break;
+    case UCT_NPRDMA_SVC_FETCH:
+        valid = !(request->op & ~UCT_NPRDMA_SVC_FETCH_POPULATE) &&
+                (payload == 0) && (request->length > 0) &&
+                (request->length <= UCT_NPRDMA_SVC_MAX_PIECE) &&
+                (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
+        break;
+    case UCT_NPRDMA_SVC_ATOMIC:
+        valid = (request->op < NPRDMA_ATOMIC_LAST) &&
+                (payload == sizeof(uct_nprdma_svc_operands_t)) &&
+                ((request->length == 4) || (request->length == 8));
+        break;
+    case UCT_NPRDMA_SVC_POPULATE:
+        range = (uint64_t)request->length + request->prefetch;
+        valid = !(request->op & ~UCT_NPRDMA_SVC_POPULATE_WRITE) &&
+                (payload == 0) && (request->length > 0) &&
+                (range <= (UINT64_MAX - request->address)) &&
+                (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
+        break;
+    case UCT_NPRDMA_SVC_NOP:
+    case UCT_NPRDMA_SVC_FIN:
+        valid = (request->op == 0) && (payload == 0) && (request->key == 0) &&
+                (request->address == 0) && (request->length == 0);
+        break;
+    default:
+        valid = 0;
+        break;
+    }
+
+    return valid ? request : NULL;
+}
+
+static uct_nprdma_svc_status_t uct_nprdma_svc_wire_status(ucs_status_t status)
+{
+    switch (status) {
+    case UCS_OK:
+        return UCT_NPRDMA_SVC_OK;
+    case UCS_ERR_NO_ELEM:
+        return UCT_NPRDMA_SVC_ERR_KEY;
+    case UCS_ERR_OUT_OF_RANGE:
+        return UCT_NPRDMA_SVC_ERR_RANGE;
+    case UCS_ERR_REJECTED:
+        return UCT_NPRDMA_SVC_ERR_ACCESS;
+    case UCS_ERR_INVALID_PARAM:
+        return UCT_NPRDMA_SVC_ERR_ALIGN;
+    case UCS_ERR_UNSUPPORTED:
+        return UCT_NPRDMA_SVC_ERR_VIEW;
+    default:
+        return UCT_NPRDMA_SVC_ERR_FAULT;
+    }
+}
+
+uint32_t uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request)
+{
+    switch (request->type) {
+    case UCT_NPRDMA_SVC_POPULATE:
+        return (request->op & UCT_NPRDMA_SVC_POPULATE_WRITE) ?
+               NPRDMA_REG_ACCESS_PUT : NPRDMA_REG_ACCESS_GET;
+    case UCT_NPRDMA_SVC_STORE:
+        return NPRDMA_REG_ACCESS_PUT;
+    case UCT_NPRDMA_SVC_FETCH:
+        return NPRDMA_REG_ACCESS_GET;
+    default:
+        return NPRDMA_REG_ACCESS_ATOMIC;
+    }
+}
+
+static ucs_status_t
+uct_nprdma_svc_access(const uct_nprdma_svc_request_t *request, void *result,
+                      size_t *length_p)
+{
+    uct_nprdma_svc_operands_t operands;
+    ucs_status_t status;
+    uint64_t old;
+
+    switch (request->type) {
+    case UCT_NPRDMA_SVC_STORE:
+        return nprdma_access_store(request->address, request + 1,
+                                   request->length);
+    case UCT_NPRDMA_SVC_FETCH:
+        status    = nprdma_access_fetch(result, request->address,
+                                        request->length);
+        *length_p = (status == UCS_OK) ? request->length : 0;
+        return status;
+    default:
+        memcpy(&operands, request + 1, sizeof(operands));
+        status = nprdma_access_atomic(request->op, request->length,
+                                      request->address, operands.value,
+                                      operands.compare, &old);
+        if (status == UCS_OK) {
+            memcpy(result, &old, request->length);
+            *length_p = request->length;
+        }
+        return status;
+    }
+}
+
+/* Each step looks the registration up by its key and holds it for that step
+ * only. Therefore a thread that deregisters waits for the pages of at most one
+ * step, and a thread that unmaps memory for none. A step for an ended
+ * registration fails, so nothing has to be cancelled. */
+ucs_status_t
+uct_nprdma_service_populate_step(uct_nprdma_mem_md_t *md,
+                                 const uct_nprdma_populate_t *range,
+                                 uint64_t length, uint32_t *states,
+                                 size_t num_states)
+{
+    const nprdma_region_t *region;
+    uct_nprdma_mem_t *mem;
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+    size_t page, i;
+
+    status = nprdma_reg_get(md->regs, range->key, range->address, length,
+                            range->access, &reg);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    mem = nprdma_reg_extra(reg);
+    if (!mem->has_region) {
+        status = UCS_ERR_UNSUPPORTED;
+        goto out;
+    }
+
+    status = nprdma_monitor_populate(md->monitor, &mem->range, range->address,
+                                     length, range->flags);
+    if (status != UCS_OK) {
+        goto out;
+    }
+
+    region     = mem->range.region;
+    page       = nprdma_region_page_index(region, range->address);
+    num_states = ucs_min(num_states,
+                         nprdma_region_num_pages(range->address, length));
+    for (i = 0; i < num_states; ++i) {
+        states[i] = atomic_load_explicit(&region->states[page + i],
+                                         memory_order_acquire);
+    }
+
+out:
+    nprdma_reg_put(reg);
+    return status;
+}
+
+/* The pages of a request */
+static uct_nprdma_populate_t
+uct_nprdma_svc_range(const uct_nprdma_svc_request_t *request)
+{
+    uint32_t access             = uct_nprdma_svc_required_access(request);
+    uct_nprdma_populate_t range = {
+        .key     = request->key,
+        .address = request->address,
+        .length  = request->length,
+        .access  = access,
+        .flags   = (access == NPRDMA_REG_ACCESS_PUT) ? NPRDMA_POPULATE_WRITE : 0
+    };
+
+    return range;
+}
+
+/* The whole range is checked first: a request beyond the registration populates
+ * nothing */
+static ucs_status_t
+uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
+                              const uct_nprdma_svc_request_t *request,
+                              uint32_t access)
+{
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+
+    status = nprdma_reg_get(md->regs, request->key, request->address,
+                            (uint64_t)request->length + request->prefetch,
+                            access, &reg);
+    if (status == UCS_OK) {
+        nprdma_reg_put(reg);
+    }
+    return status;
+}
+
+static uct_nprdma_svc_status_t
+uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
+                        const uct_nprdma_svc_request_t *request,
+                        uint32_t limit, uct_nprdma_svc_populated_t *populated,
+                        size_t *length_p)
+{
+    uct_nprdma_populate_t range = uct_nprdma_svc_range(request);
+    uint64_t first              = request->address / NPRDMA_PAGE_SIZE;
+    size_t num_states           = uct_nprdma_svc_num_states(request->address,
+                                                            request->length);
+    ucs_time_t deadline         =
+            ucs_get_time() +
+            ucs_time_from_usec(UCT_NPRDMA_SERVICE_POPULATE_USEC);
+    uint64_t step, page;
+    ucs_status_t status;
+
+    status = uct_nprdma_svc_populate_check(md, request, range.access);
+    if (status != UCS_OK) {
+        return uct_nprdma_svc_wire_status(status);
+    }
+
+    memset(populated->states, 0, num_states * sizeof(uint32_t));
+    range.length = ucs_min(request->length, limit);
+    do {
+        step   = uct_nprdma_pager_step_length(range.address, range.length,
+                                              UCT_NPRDMA_PAGER_STEP);
+        page   = ucs_min((range.address / NPRDMA_PAGE_SIZE) - first,
+                         num_states);
+        status = uct_nprdma_service_populate_step(md, &range, step,
+                                                  &populated->states[page],
+                                                  num_states - page);
+        if (status == UCS_OK) {
+            range.address += step;
+            range.length  -= step;
+        } else if (status == UCS_ERR_BUSY) {
+            sched_yield(); /* as in uct_nprdma_svc_execute() */
+        } else if (range.address == request->address) {
+            return uct_nprdma_svc_wire_status(status);
+        } else {
+            break;
+        }
+    } while ((range.length > 0) && (ucs_get_time() < deadline));
+
+    populated->length = range.address - request->address;
+    *length_p         = uct_nprdma_svc_populated_length(request->address,
+                                                        request->length);
+    return UCT_NPRDMA_SVC_OK;
+}
+
+uct_nprdma_svc_status_t
+uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
+                       const uct_nprdma_svc_request_t *request, uint32_t limit,
+                       void *result, size_t *length_p)
+{
+    uint32_t access = uct_nprdma_svc_required_access(request);
+    ucs_status_t status;
+    nprdma_reg_t *reg;
+
+    *length_p = 0;
+    if (request->type == UCT_NPRDMA_SVC_NOP) {
+        return UCT_NPRDMA_SVC_OK;
+    }
+
+    if (request->type == UCT_NPRDMA_SVC_POPULATE) {
+        return uct_nprdma_svc_populate(md, request, limit, result, length_p);
+    }
+
+    for (;;) {
+        status = nprdma_reg_get(md->regs, request->key, request->address,
+                                request->length, access, &reg);
+        if (status != UCS_OK) {
+            break;
+        }
+
+        /* Rule "reach of a key" */
+        nprdma_assert((request->address >= nprdma_reg_address(reg)) &&
+                      (request->address - nprdma_reg_address(reg) +
+                       request->length <= nprdma_reg_length(reg)));
+        status = uct_nprdma_svc_access(request, result, length_p);
+
+        /* Release the registration before waiting for a thread that unmaps
+         * memory: that thread may itself wait for one that deregisters this
+         * memory */
+        nprdma_reg_put(reg);
+        if (status != UCS_ERR_BUSY) {
+            break;
+        }
+        sched_yield();
+    }
+
+    return uct_nprdma_svc_wire_status(status);
+}
+
+
+/* ---- requests and replies ---- */
 
 static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      const uct_nprdma_svc_request_t *request,
@@ -66,18 +373,12 @@ uct_nprdma_service_prefetch(uct_nprdma_service_t *service,
                             const uct_nprdma_svc_request_t *request,
                             const uct_nprdma_svc_populated_t *populated)
 {
-    int is_write                  = request->op & UCT_NPRDMA_SVC_POPULATE_WRITE;
-    uct_nprdma_populate_job_t job = {
-        .key     = request->key,
-        .address = request->address + populated->length,
-        .length  = (uint64_t)request->length + request->prefetch -
-                   populated->length,
-        .access  = is_write ? NPRDMA_REG_ACCESS_PUT : NPRDMA_REG_ACCESS_GET,
-        .flags   = is_write ? NPRDMA_POPULATE_WRITE : 0,
-        .owner   = conn
-    };
+    uct_nprdma_populate_t range = uct_nprdma_svc_range(request);
 
-    uct_nprdma_populator_add(service->populator, &job);
+    range.address += populated->length;
+    range.length  += request->prefetch - (uint64_t)populated->length;
+    range.owner    = conn;
+    uct_nprdma_pager_populate(service->pager, &range);
 }
 
 /* Populate the pages of a FETCH for later RDMA READs. They are resident now, so
@@ -86,10 +387,11 @@ static void
 uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
                                     const uct_nprdma_svc_request_t *request)
 {
+    uct_nprdma_populate_t range = uct_nprdma_svc_range(request);
+
     if (service->md->monitor != NULL) {
-        uct_nprdma_populate_step(service->md, request->key, request->address,
-                                 request->length, NPRDMA_REG_ACCESS_GET, 0,
-                                 NULL, 0);
+        uct_nprdma_service_populate_step(service->md, &range, range.length,
+                                         NULL, 0);
     }
 }
 
@@ -139,11 +441,54 @@ uct_nprdma_service_fill_reply(uct_nprdma_service_conn_t *conn,
     conn->failed_sn      = 0;
 }
 
-/* Zero if the request has to wait until earlier replies are done */
-static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
-                                      uct_nprdma_service_conn_t *conn,
-                                      const uct_nprdma_svc_request_t *request,
-                                      uint32_t limit)
+/* Whether a reply can be posted now, and has its slot */
+static int uct_nprdma_service_can_reply(uct_nprdma_service_t *service,
+                                        const uct_nprdma_service_conn_t *conn,
+                                        int needs_slot)
+{
+    return uct_nprdma_service_can_send(service, conn) &&
+           (!needs_slot || (service->tx_pool.free != NULL) ||
+            uct_nprdma_bounce_grow(&service->tx_pool));
+}
+
+/* Post a reply, for which uct_nprdma_service_can_reply() is true */
+static void uct_nprdma_service_reply(uct_nprdma_service_t *service,
+                                     uct_nprdma_service_conn_t *conn,
+                                     void *data, size_t length,
+                                     uct_nprdma_slot_t *slot)
+{
+    struct ibv_send_wr *bad_wr;
+    struct ibv_send_wr wr = {};
+    struct ibv_sge sge;
+    int ret;
+
+    sge.addr      = (uintptr_t)data;
+    sge.length    = length;
+    sge.lkey      = (slot == NULL) ? 0 : slot->lkey;
+    wr.wr_id      = (uintptr_t)slot;
+    wr.sg_list    = &sge;
+    wr.num_sge    = 1;
+    wr.opcode     = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED | ((slot == NULL) ? IBV_SEND_INLINE : 0);
+    ret           = ibv_post_send(conn->qp, &wr, &bad_wr);
+    if (ret != 0) {
+        ucs_error("service: ibv_post_send() on qp 0x%x failed: %s", conn->qpn,
+                  strerror(ret));
+        if (slot != NULL) {
+            uct_nprdma_bounce_put(slot);
+        }
+        uct_nprdma_service_conn_stop(service, conn);
+        return;
+    }
+
+    --service->send_cq_avail;
+    ++conn->outstanding;
+}
+
+int uct_nprdma_service_execute(uct_nprdma_service_t *service,
+                               uct_nprdma_service_conn_t *conn,
+                               const uct_nprdma_svc_request_t *request,
+                               uint32_t limit)
 {
     int has_reply           = request->flags & UCT_NPRDMA_SVC_FLAG_REPLY;
     size_t max_length       = sizeof(uct_nprdma_svc_reply_t) +
@@ -194,51 +539,6 @@ static int uct_nprdma_service_execute(uct_nprdma_service_t *service,
         (request->op & UCT_NPRDMA_SVC_FETCH_POPULATE) &&
         (status == UCT_NPRDMA_SVC_OK)) {
         uct_nprdma_service_populate_fetched(service, request);
-    }
-    return 1;
-}
-
-/* Whether the time that a request takes is worth to be known: longer ones that
- * the NIC could not serve. Others must not pay for two looks at the clock. */
-static int
-uct_nprdma_service_is_timed(const uct_nprdma_svc_request_t *request)
-{
-    return uct_nprdma_svc_is_repair(request) ||
-           ((request->type == UCT_NPRDMA_SVC_FETCH) &&
-            (request->length >= UCT_NPRDMA_SERVICE_TIMED));
-}
-
-int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
-                               uct_nprdma_service_conn_t *conn,
-                               const uct_nprdma_svc_request_t *request,
-                               uint32_t limit)
-{
-    ucs_time_t start;
-    long waits;
-
-    if (request->type == UCT_NPRDMA_SVC_FIN) {
-        /* Only a conforming peer sends nothing after it, so the queue pair goes
-         * to ERR */
-        uct_nprdma_service_conn_stop(service, conn);
-        return 1;
-    }
-
-    if (ucs_unlikely(uct_nprdma_service_is_timed(request))) {
-        start = ucs_get_time();
-        waits = uct_nprdma_svc_parking_num_waits(request);
-        if (!uct_nprdma_service_execute(service, conn, request, limit)) {
-            return 0;
-        }
-        uct_nprdma_svc_parking_learn(service->parking, request,
-                                     ucs_time_to_usec(ucs_get_time() - start),
-                                     waits);
-    } else if (!uct_nprdma_service_execute(service, conn, request, limit)) {
-        return 0;
-    }
-
-    conn->sn = request->sn;
-    if (ucs_likely(conn->executed != NULL)) {
-        uct_nprdma_executed_add(conn->executed);
     }
     return 1;
 }

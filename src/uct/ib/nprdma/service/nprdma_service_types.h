@@ -3,9 +3,7 @@
 #ifndef UCT_NPRDMA_SERVICE_TYPES_H_
 #define UCT_NPRDMA_SERVICE_TYPES_H_
 
-#include "nprdma_populator.h"
-#include "nprdma_service_base.h"
-#include "nprdma_svc_parked.h"
+#include "nprdma_pager.h"
 
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
@@ -16,6 +14,7 @@
 
 #include <ucs/datastruct/khash.h>
 #include <ucs/datastruct/list.h>
+#include <ucs/datastruct/queue.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -32,7 +31,18 @@
 #define UCT_NPRDMA_SERVICE_INLINE       128
 
 /* Requests polled at once */
-#define UCT_NPRDMA_SERVICE_BATCH   16
+#define UCT_NPRDMA_SERVICE_BATCH        16
+
+/* Requests that can be parked in all. A peer that asks for more of them than
+ * its share makes the service wait, as it does without threads */
+#define UCT_NPRDMA_SERVICE_MAX_PARKED   512
+
+/* Requests of at most this size are copied, so that their receive slots can be
+ * posted again: all but STORE with data */
+#define UCT_NPRDMA_SERVICE_PARKED_COPY  64
+
+/* Hints, one for each chunk of addresses; a power of two */
+#define UCT_NPRDMA_SERVICE_HINTS        1024
 
 
 enum {
@@ -42,7 +52,8 @@ enum {
 };
 
 
-struct uct_nprdma_service_conn {
+/* Responder's side of a connection of kind SVC */
+typedef struct uct_nprdma_service_conn {
     ucs_list_link_t list;          /* In service->conns */
     struct ibv_qp   *qp;
     uint32_t        qpn;
@@ -61,7 +72,8 @@ struct uct_nprdma_service_conn {
     uint8_t         is_alive;
     /* num_accepted when it was last compared, or when this was accepted */
     unsigned        seen_accepted;
-    uct_nprdma_svc_parked_queue_t parked; /* Requests that wait */
+    ucs_queue_head_t parked;       /* Requests that wait */
+    unsigned        num_parked;
     ucs_list_link_t resuming;
     /* num_drained when the queue pair was stopped */
     unsigned        drain;
@@ -69,16 +81,50 @@ struct uct_nprdma_service_conn {
     atomic_int      released;      /* The cm has released it */
     atomic_int      probe_wanted;  /* The cm wants a probe */
     uct_nprdma_executed_t *executed; /* May be NULL */
-};
+} uct_nprdma_service_conn_t;
+
+/* What a request needs before it can be executed without waiting */
+typedef struct uct_nprdma_service_need {
+    uct_nprdma_pager_job_t job;   /* Pages to be brought in; none if count is
+                                   * 0 */
+    uint32_t               limit; /* Bytes of it that can be executed */
+} uct_nprdma_service_need_t;
+
+
+/* A parked request */
+typedef struct uct_nprdma_service_parked {
+    uct_nprdma_service_need_t      need;
+    ucs_queue_elem_t               queue;      /* Of the connection, or free */
+    uct_nprdma_service_conn_t      *conn;      /* NULL: dropped */
+    /* That has the request, or NULL: it is copied */
+    uct_nprdma_slot_t              *slot;
+    const uct_nprdma_svc_request_t *request;
+    int                            is_waiting; /* For its pages */
+    char                           copy[UCT_NPRDMA_SERVICE_PARKED_COPY]
+                                   UCS_V_ALIGNED(8);
+} uct_nprdma_service_parked_t;
+
+
+/* What the last page-in of a chunk of addresses took */
+typedef enum uct_nprdma_service_hint_kind {
+    UCT_NPRDMA_SERVICE_HINT_NONE,  /* A thread has to find out */
+    UCT_NPRDMA_SERVICE_HINT_QUICK, /* The kernel did not wait */
+    UCT_NPRDMA_SERVICE_HINT_SLOW   /* It did */
+} uct_nprdma_service_hint_kind_t;
+
+typedef struct uct_nprdma_service_hint {
+    uint64_t chunk;
+    uint32_t kind;
+    uint32_t run;   /* Requests since the last absent page */
+} uct_nprdma_service_hint_t;
+
 
 KHASH_MAP_INIT_INT(uct_nprdma_service_conns, uct_nprdma_service_conn_t *);
 
-struct uct_nprdma_service {
-    uct_nprdma_service_base_t super;
+typedef struct uct_nprdma_service {
     uct_nprdma_mem_md_t       *md;
     unsigned                  num_slots;     /* Maximum number of receives */
     uct_nprdma_pager_t        *pager;
-    uct_nprdma_populator_t    *populator;
     pthread_mutex_t           start_lock;    /* Protects the next four fields */
     int                       started;
     int                       has_thread;
@@ -86,6 +132,7 @@ struct uct_nprdma_service {
 
     /* Counts before a peer can use a new connection */
     atomic_uint               num_accepted;
+    atomic_uint               num_conns;
 
     /* Protects the table, the list and the end of a connection; a leaf lock */
     pthread_mutex_t           conns_lock;
@@ -121,8 +168,13 @@ struct uct_nprdma_service {
     struct ibv_recv_wr        refill_wrs[UCT_NPRDMA_SERVICE_BATCH];
     struct ibv_sge            refill_sges[UCT_NPRDMA_SERVICE_BATCH];
 
-    /* NULL: requests that meet absent pages are not parked */
-    uct_nprdma_svc_parking_t  *parking;
+    uct_nprdma_service_hint_t hints[UCT_NPRDMA_SERVICE_HINTS];
+    uct_nprdma_service_parked_t parked[UCT_NPRDMA_SERVICE_MAX_PARKED];
+    ucs_queue_head_t          free_parked;
+    unsigned                  num_used_parked;  /* That were used once */
+    unsigned                  num_parked;       /* In use */
+    unsigned                  num_parked_slots; /* In use */
+    int                       is_kick_due;      /* Of the pager */
     /* Connections whose first parked request can perhaps be executed */
     ucs_list_link_t           resuming;
 
@@ -143,7 +195,7 @@ struct uct_nprdma_service {
     atomic_int                stop;
     int                       wakeup_fd;
     pthread_t                 thread;
-};
+} uct_nprdma_service_t;
 
 
 /* Try to become the thread that executes requests. This is an exchange and a

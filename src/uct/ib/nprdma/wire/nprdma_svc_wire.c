@@ -6,8 +6,6 @@
 
 #include "nprdma_svc_wire.h"
 
-#include "ucm/access/nprdma_access.h"
-
 #define UCT_NPRDMA_SVC_TYPE(_type, _name, _reply) \
     [UCT_NPRDMA_SVC_##_type - UCT_NPRDMA_SVC_STORE] = { \
         _name, UCT_NPRDMA_SVC_REPLY_##_reply \
@@ -22,62 +20,6 @@ const uct_nprdma_svc_type_info_t uct_nprdma_svc_types[] = {
     UCT_NPRDMA_SVC_TYPE(POPULATE, "populate", STATES)
 };
 
-
-const uct_nprdma_svc_request_t *
-uct_nprdma_svc_request_parse(const void *data, size_t length)
-{
-    const uct_nprdma_svc_request_t *request = data;
-    uint64_t range;
-    size_t payload;
-    int valid;
-
-    if (length < sizeof(*request)) {
-        return NULL;
-    }
-
-    payload = length - sizeof(*request);
-    if ((request->flags & ~UCT_NPRDMA_SVC_FLAG_REPLY) ||
-        (request->reserved != 0) ||
-        ((request->prefetch != 0) &&
-         (request->type != UCT_NPRDMA_SVC_POPULATE))) {
-        return NULL;
-    }
-
-    switch (request->type) {
-    case UCT_NPRDMA_SVC_STORE:
-        valid = (request->op == 0) && (payload == request->length) &&
-                (payload > 0) && (payload <= UCT_NPRDMA_SVC_MAX_PIECE);
-        break;
-    case UCT_NPRDMA_SVC_FETCH:
-        valid = !(request->op & ~UCT_NPRDMA_SVC_FETCH_POPULATE) &&
-                (payload == 0) && (request->length > 0) &&
-                (request->length <= UCT_NPRDMA_SVC_MAX_PIECE) &&
-                (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
-        break;
-    case UCT_NPRDMA_SVC_ATOMIC:
-        valid = (request->op < NPRDMA_ATOMIC_LAST) &&
-                (payload == sizeof(uct_nprdma_svc_operands_t)) &&
-                ((request->length == 4) || (request->length == 8));
-        break;
-    case UCT_NPRDMA_SVC_POPULATE:
-        range = (uint64_t)request->length + request->prefetch;
-        valid = !(request->op & ~UCT_NPRDMA_SVC_POPULATE_WRITE) &&
-                (payload == 0) && (request->length > 0) &&
-                (range <= (UINT64_MAX - request->address)) &&
-                (request->flags & UCT_NPRDMA_SVC_FLAG_REPLY);
-        break;
-    case UCT_NPRDMA_SVC_NOP:
-    case UCT_NPRDMA_SVC_FIN:
-        valid = (request->op == 0) && (payload == 0) && (request->key == 0) &&
-                (request->address == 0) && (request->length == 0);
-        break;
-    default:
-        valid = 0;
-        break;
-    }
-
-    return valid ? request : NULL;
-}
 
 const uct_nprdma_svc_reply_t *
 uct_nprdma_svc_reply_parse(const void *data, size_t length, uint8_t type,

@@ -181,14 +181,6 @@ uct_nprdma_svc_reply_length(const uct_nprdma_svc_request_t *request)
 }
 
 
-
-/* Check a received request. Pure, so that it can be fuzzed. Returns it in
- * place, with its payload or operands directly behind it; NULL if it is
- * malformed. */
-const uct_nprdma_svc_request_t *
-uct_nprdma_svc_request_parse(const void *data, size_t length);
-
-
 /* Check a received reply to a request of this type and number. Pure. `expected`
  * is the payload if it is successful; a failed reply has none, and a NOP cannot
  * fail. Returns it in place, with its payload directly behind it; NULL if it is
