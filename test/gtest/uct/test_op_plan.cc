@@ -156,7 +156,7 @@ TEST_F(test_op_plan, absent_before)
 TEST_F(test_op_plan, small_get_is_fetched)
 {
     make(1 << 16);
-    for (op_t op : {GET_BCOPY, GET_ZCOPY}) {
+    for (op_t op : {GET_BCOPY, GET_COPIED}) {
         for (size_t length : {size_t(1), size_t(4000), size_t(8192)}) {
             prepare({op, 0, 0, m_local->length()});
             m_remote->evict(0, m_remote->length());

@@ -64,28 +64,3 @@ TEST_F(test_op_small, data_like_the_signature)
         }
     }
 }
-
-/* A get into a slot that is cut into slices */
-class test_op_small_cut : public test_op_small {
-protected:
-    config_t config() override
-    {
-        auto config     = test_op::config();
-        config["SLICE"] = "4k";
-        return config;
-    }
-};
-
-/* Both slices ask the target for their part at the same time. Neither may use
- * the slot for the reply. */
-TEST_F(test_op_small_cut, slices_share_a_slot)
-{
-    make(1 << 16);
-    for (op_t op : {GET_BCOPY, GET_COPIED}) {
-        uint64_t small = counter("assist_small");
-
-        m_remote->evict(0, 8192);
-        run(op, 0, 0, 8192);
-        EXPECT_EQ(small + 2, counter("assist_small"));
-    }
-}

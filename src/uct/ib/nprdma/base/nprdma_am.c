@@ -6,7 +6,7 @@
 
 #include "nprdma_ep.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_message.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
 
 #include <endian.h>
 

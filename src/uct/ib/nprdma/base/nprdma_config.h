@@ -6,7 +6,7 @@
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/mem/nprdma_mem_md.h"
 #include "uct/ib/nprdma/net/nprdma_cm_types.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_config.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
 
 /* Maximum number of bytes of inline data that are requested from a device */
 #define UCT_NPRDMA_MAX_INLINE  1024

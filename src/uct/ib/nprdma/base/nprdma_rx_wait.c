@@ -6,7 +6,7 @@
 
 #include "nprdma_rx_wait.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
-#include "uct/ib/nprdma/rma/nprdma_rma_message.h"
+#include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>

@@ -7,7 +7,6 @@
 #include "nprdma_held.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_reply.h"
 
 #include "nprdma_assert.h"
 

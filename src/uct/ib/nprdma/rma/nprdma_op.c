@@ -29,60 +29,29 @@
 #define UCT_NPRDMA_OP_MIN_SLICES  (UCT_NPRDMA_OP_SMALL_SLICES + 4)
 
 
-/* At least min_num of the max_num slices from the first one on are used */
 static ucs_status_t
-uct_nprdma_op_slices_init(uct_nprdma_mem_md_t *md, uct_nprdma_op_iface_t *ops,
-                          uct_nprdma_op_slice_kind_t kind, size_t max_pages,
-                          uct_nprdma_op_slice_t *first, unsigned min_num,
-                          unsigned max_num)
+uct_nprdma_op_slices_init(uct_nprdma_mem_md_t *md, uct_nprdma_op_iface_t *ops)
 {
-    uct_nprdma_op_slices_t *slices = &ops->kinds[kind];
-    uct_nprdma_op_slice_t *slice;
     ucs_status_t status;
+    unsigned i;
 
-    status = uct_nprdma_bounce_init(&slices->pool, &md->super,
-                                    max_pages * sizeof(uint32_t), max_num,
-                                    min_num, "page states");
+    status = uct_nprdma_bounce_init(&ops->states, &md->super,
+                                    UCT_NPRDMA_OP_SLICE_PAGES(ops->slice) *
+                                            sizeof(uint32_t),
+                                    UCT_NPRDMA_OP_MAX_SLICES,
+                                    UCT_NPRDMA_OP_MIN_SLICES, "page states");
     if (status != UCS_OK) {
         return status;
     }
 
-    ucs_queue_head_init(&slices->free);
-    uct_nprdma_credits_init(&slices->credits, slices->pool.num_slots,
+    ucs_queue_head_init(&ops->free_slices);
+    uct_nprdma_credits_init(&ops->slice_credits, ops->states.num_slots,
                             UCT_NPRDMA_OP_SMALL_SLICES);
-    for (slice = first; slice < (first + slices->pool.num_slots); ++slice) {
-        slice->kind = kind;
-        slice->slot = uct_nprdma_bounce_get(&slices->pool);
-        ucs_queue_push(&slices->free, &slice->queue);
+    for (i = 0; i < ops->states.num_slots; ++i) {
+        ops->slices[i].slot = uct_nprdma_bounce_get(&ops->states);
+        ucs_queue_push(&ops->free_slices, &ops->slices[i].queue);
     }
     return UCS_OK;
-}
-
-static ucs_status_t
-uct_nprdma_op_slices_init_all(uct_nprdma_mem_md_t *md,
-                              uct_nprdma_op_iface_t *ops, size_t slice)
-{
-    const size_t read_pages = UCT_NPRDMA_OP_SLICE_PAGES(
-            UCT_NPRDMA_SVC_MAX_PAYLOAD);
-    ucs_status_t status;
-
-    status = uct_nprdma_op_slices_init(md, ops, UCT_NPRDMA_OP_SLICE_ANY,
-                                       UCT_NPRDMA_OP_SLICE_PAGES(slice),
-                                       ops->slices, UCT_NPRDMA_OP_MIN_SLICES,
-                                       UCT_NPRDMA_OP_MAX_SLICES);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    status = uct_nprdma_op_slices_init(md, ops, UCT_NPRDMA_OP_SLICE_READ,
-                                       read_pages,
-                                       ops->slices + UCT_NPRDMA_OP_MAX_SLICES,
-                                       UCT_NPRDMA_OP_MAX_READS,
-                                       UCT_NPRDMA_OP_MAX_READS);
-    if (status != UCS_OK) {
-        uct_nprdma_bounce_cleanup(&ops->kinds[UCT_NPRDMA_OP_SLICE_ANY].pool);
-    }
-    return status;
 }
 
 ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
@@ -99,7 +68,6 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_sched_init(&ops->sched, config->slice, config->busy_slice,
                           config->slice + NPRDMA_PAGE_SIZE, config->quota);
     ops->scan_max        = config->scan_max;
-    ops->single_read_max = ucs_min(ops->slice, ops->scan_max);
     ops->max_tries       = config->max_tries;
     ops->cache           = uct_nprdma_state_cache_create(
             uct_nprdma_mem_has_zcopy(md) ? config->state_cache : 0);
@@ -109,7 +77,7 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_op_slices_init_all(md, ops, config->slice);
+    status = uct_nprdma_op_slices_init(md, ops);
     if (status != UCS_OK) {
         uct_nprdma_state_cache_destroy(ops->cache);
         return status;
@@ -132,11 +100,7 @@ ucs_status_t uct_nprdma_op_iface_init(uct_nprdma_rma_iface_t *iface,
 
 void uct_nprdma_op_iface_cleanup(uct_nprdma_op_iface_t *ops)
 {
-    int i;
-
-    for (i = 0; i < UCT_NPRDMA_OP_SLICE_LAST; ++i) {
-        uct_nprdma_bounce_cleanup(&ops->kinds[i].pool);
-    }
+    uct_nprdma_bounce_cleanup(&ops->states);
     uct_nprdma_state_cache_destroy(ops->cache);
 }
 
@@ -147,9 +111,9 @@ void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
 
     uct_nprdma_order_init(&ops->order, mode);
     ops->num_held_nic = 0;
-    memset(ops->num_slices, 0, sizeof(ops->num_slices));
     for (i = 0; i < 2; ++i) {
-        ops->num_ops[i] = 0;
+        ops->num_ops[i]    = 0;
+        ops->num_slices[i] = 0;
         ucs_queue_head_init(&ops->todo[i]);
     }
     ucs_list_head_init(&ops->unsliced);
@@ -290,45 +254,18 @@ static void uct_nprdma_op_cut(uct_nprdma_op_iface_t *ops,
     ucs_list_add_tail(&op->slices, &slice->list);
 }
 
-/* One slice of each kind is left to large operations while they have none:
- * small ones that are posted again and again must not keep them out for ever */
+/* One slice is left to large operations while they have none: small ones that
+ * are posted again and again must not keep them out for ever */
 static inline int uct_nprdma_op_has_slice(const uct_nprdma_op_iface_t *ops,
                                           const uct_nprdma_rma_t *rma,
-                                          uct_nprdma_op_slice_kind_t kind,
                                           int is_large)
 {
-    const uct_nprdma_credits_t *credits = &ops->kinds[kind].credits;
+    const uct_nprdma_credits_t *credits = &ops->slice_credits;
     unsigned kept                       = !is_large &&
                                           (credits->num_large == 0);
 
-    return uct_nprdma_credits_admit(credits,
-                                    rma->ops.num_slices[kind][is_large], kept,
-                                    is_large);
-}
-
-/* An operation gets a slice, or counts as one */
-static inline void uct_nprdma_op_take_slice(uct_nprdma_op_iface_t *ops,
-                                            uct_nprdma_op_slice_kind_t kind,
-                                            uct_nprdma_op_t *op)
-{
-    uct_nprdma_credits_take(&ops->kinds[kind].credits, op->is_large);
-    ++op->rma->ops.num_slices[kind][op->is_large];
-}
-
-static inline void uct_nprdma_op_return_slice(uct_nprdma_op_iface_t *ops,
-                                              uct_nprdma_op_slice_kind_t kind,
-                                              uct_nprdma_op_t *op)
-{
-    uct_nprdma_credits_put(&ops->kinds[kind].credits, op->is_large);
-    --op->rma->ops.num_slices[kind][op->is_large];
-}
-
-static inline uct_nprdma_op_slice_t *
-uct_nprdma_op_pull_slice(uct_nprdma_op_iface_t *ops,
-                         uct_nprdma_op_slice_kind_t kind)
-{
-    return ucs_queue_pull_elem_non_empty(&ops->kinds[kind].free,
-                                         uct_nprdma_op_slice_t, queue);
+    return uct_nprdma_credits_admit(credits, rma->ops.num_slices[is_large],
+                                    kept, is_large);
 }
 
 /* Check whether a slice of a large operation may start. A slice has up to two
@@ -341,13 +278,11 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
                                      const uct_nprdma_op_t *op)
 {
     uct_nprdma_rma_t *rma         = op->rma;
-    int32_t num_slices            =
-            rma->ops.num_slices[UCT_NPRDMA_OP_SLICE_ANY][1];
+    int32_t num_slices            = rma->ops.num_slices[1];
     const uct_nprdma_conn_t *conn = op->by_nic ? uct_nprdma_bulk_conn(rma) :
                                                  &rma->ep->net.svc;
 
-    if (!uct_nprdma_op_has_slice(&iface->res->ops, rma,
-                                 UCT_NPRDMA_OP_SLICE_ANY, 1)) {
+    if (!uct_nprdma_op_has_slice(&iface->res->ops, rma, 1)) {
         return 0;
     }
 
@@ -363,8 +298,7 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
 static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma)
 {
-    return uct_nprdma_op_has_slice(&iface->res->ops, rma,
-                                   UCT_NPRDMA_OP_SLICE_ANY, 0) &&
+    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 0) &&
            uct_nprdma_rma_admit_post(iface, rma);
 }
 
@@ -387,8 +321,10 @@ uct_nprdma_op_cut_next(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
     uct_nprdma_op_slice_t *slice;
 
     nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
-    slice = uct_nprdma_op_pull_slice(ops, UCT_NPRDMA_OP_SLICE_ANY);
-    uct_nprdma_op_take_slice(ops, UCT_NPRDMA_OP_SLICE_ANY, op);
+    slice = ucs_queue_pull_elem_non_empty(&ops->free_slices,
+                                          uct_nprdma_op_slice_t, queue);
+    uct_nprdma_credits_take(&ops->slice_credits, op->is_large);
+    ++op->rma->ops.num_slices[op->is_large];
     uct_nprdma_op_cut(ops, op, slice);
     return slice;
 }
@@ -532,7 +468,7 @@ static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
     if (!op->is_large && (op->num_pieces == 1) &&
         (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
         ucs_list_is_empty(&rma->ops.unsliced) &&
-        uct_nprdma_op_has_slice(ops, rma, UCT_NPRDMA_OP_SLICE_ANY, 0)) {
+        uct_nprdma_op_has_slice(ops, rma, 0)) {
         uct_nprdma_op_start_next(iface, op);
         return;
     }
@@ -588,10 +524,6 @@ uct_nprdma_op_clear(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 {
     ucs_status_t status = op->status;
 
-    if (op->is_single_read) {
-        uct_nprdma_op_return_slice(&iface->res->ops, UCT_NPRDMA_OP_SLICE_READ,
-                                   op);
-    }
     if (op->slot != NULL) {
         if (ucs_likely((status == UCS_OK) && !op->is_request)) {
             status = uct_nprdma_op_unpack(iface, op);
@@ -634,8 +566,7 @@ void uct_nprdma_op_complete(uct_nprdma_rma_iface_t *iface,
     ucs_status_t status;
 
     /* Rule "completion means verified": no slice is left that is not */
-    nprdma_assert((op->num_slices == 0) &&
-                  ((op->length == 0) || op->is_single_read));
+    nprdma_assert((op->num_slices == 0) && (op->length == 0));
     nprdma_assert(!op->order.is_held || (rma->status != UCS_OK));
     uct_nprdma_rma_enter(rma);
     status = uct_nprdma_op_clear(iface, rma, op);
@@ -669,19 +600,79 @@ static void uct_nprdma_op_slot_piece(uct_nprdma_op_t *op)
     piece->is_on_demand = 0;
 }
 
-/* The READ is suspect: continue with a slice */
-static UCS_F_NOINLINE void
-uct_nprdma_op_single_read_suspect(uct_nprdma_rma_iface_t *iface,
-                                  uct_nprdma_op_t *op)
+/* Continue a single READ with slices, as far as resources allow */
+static void uct_nprdma_op_slice_up(uct_nprdma_rma_iface_t *iface,
+                                   uct_nprdma_op_t *op)
 {
-    uct_nprdma_op_iface_t *ops = &iface->res->ops;
-    uct_nprdma_op_slice_t *slice;
-
-    slice = uct_nprdma_op_pull_slice(ops, UCT_NPRDMA_OP_SLICE_READ);
-    op->is_single_read = 0;
+    op->length = op->slot_length;
     uct_nprdma_op_slot_piece(op);
-    uct_nprdma_op_cut(ops, op, slice);
-    uct_nprdma_op_slice_resume(iface, slice);
+    uct_nprdma_op_release(iface, op);
+}
+
+/* The READ is suspect: the target's software sends the data, into the slot of
+ * the get, and populates the page for the next one */
+static UCS_F_NOINLINE void uct_nprdma_op_fetch(uct_nprdma_rma_iface_t *iface,
+                                               uct_nprdma_op_t *op)
+{
+    uct_nprdma_rma_t *rma = op->rma;
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_reply_t *reply;
+    uct_nprdma_slot_t *slot;
+
+    if (!uct_nprdma_rma_admit_redo(iface, rma, 1) ||
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
+        uct_nprdma_op_slice_up(iface, op);
+        return;
+    }
+
+    reply = uct_nprdma_rma_reply_add(iface, rma, op->slot_length,
+                                     UCT_NPRDMA_RMA_FETCH, 1, op->slot);
+    if (reply == NULL) {
+        uct_nprdma_rma_small_slot_put(slot);
+        uct_nprdma_op_slice_up(iface, op);
+        return;
+    }
+
+    reply->op = op;
+    op->start = ucs_get_time();
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, op->address,
+                                op->rkey.key, op->slot_length);
+    request.op = UCT_NPRDMA_SVC_FETCH_POPULATE;
+    ucs_trace_req("ep %p: op %p assist: fetch", rma->ep, op);
+    NPRDMA_PROBE(assist, op, UCT_NPRDMA_OP_ASSIST_FETCH, op->address,
+                 op->slot_length);
+    ++iface->net.stats->assist_small;
+    uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
+                              reply);
+}
+
+uct_completion_t *
+uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
+                      uct_nprdma_rma_reply_t *reply, const void *data,
+                      ucs_status_t *status)
+{
+    uct_nprdma_op_t *op = reply->op;
+
+    if (op->rma->status != UCS_OK) {
+        return NULL; /* The end of the connection completes all operations */
+    }
+
+    iface->net.stats->copy_us += ucs_time_to_usec(ucs_get_time() - op->start);
+    if (*status != UCS_OK) {
+        /* The memory may be about to be mapped again. If not, the slice has the
+         * error */
+        uct_nprdma_op_slice_up(iface, op);
+        return NULL;
+    }
+
+    /* Mostly the reply is in the same slot, behind its header. A CPU has copied
+     * the data, so it is real even if it equals the signature. */
+    memmove(op->slot->data, data, op->slot_length);
+    iface->net.stats->false_suspects +=
+            uct_nprdma_verify_is_suspect(op->slot->data, op->address,
+                                         op->slot_length, op->rkey.signature);
+    uct_nprdma_op_complete(iface, op);
+    return NULL;
 }
 
 static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
@@ -693,6 +684,7 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
                                                    uct_nprdma_rma_iface_t);
     uct_nprdma_op_t *op           = ucs_container_of(wr, uct_nprdma_op_t,
                                                      wr);
+    size_t num_lines;
 
     --iface->net.tx.num_awaited;
     if (ucs_unlikely((status != UCS_OK) || (op->rma->status != UCS_OK))) {
@@ -708,11 +700,16 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
         ++iface->net.stats->nic_on_demand;
     } else if (ucs_unlikely(uct_nprdma_verify_is_suspect(op->slot->data,
                                                          op->address,
-                                                         op->length,
+                                                         op->slot_length,
                                                          op->rkey.signature))) {
-        ucs_trace_req("ep %p: op %p suspect: its data has the signature",
-                      op->rma->ep, op);
-        uct_nprdma_op_single_read_suspect(iface, op);
+        num_lines = uct_nprdma_verify_scan(op->slot->data, op->address,
+                                           op->slot_length, op->rkey.signature);
+        ucs_trace_req("ep %p: op %p suspect: %zu lines have the signature",
+                      op->rma->ep, op, num_lines);
+        NPRDMA_PROBE(suspect, op, UCT_NPRDMA_OP_SUSPECT_LINES, op->address,
+                     op->slot_length);
+        iface->net.stats->suspect_lines += num_lines;
+        uct_nprdma_op_fetch(iface, op);
         return;
     }
 
@@ -721,50 +718,68 @@ static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,
     uct_nprdma_op_complete(iface, op);
 }
 
-/* Check whether a get is a single READ in the common case: its data is scanned
- * and begins with a line, or needs no verification, and no operation of its
- * class waits for slices. Posting is possible. */
-static inline int
-uct_nprdma_op_is_single_read(const uct_nprdma_op_iface_t *ops,
-                             uct_nprdma_rma_t *rma,
-                             const uct_nprdma_op_t *op)
+/* Bytes before the first line of a get, which have to be a READ of their own
+ * (ARCHITECTURE 3, remote READ) */
+static inline size_t uct_nprdma_op_head(const uct_nprdma_op_t *op)
 {
     size_t head = uct_nprdma_verify_head(op->address);
 
-    return (op->length <= ops->single_read_max) &&
-           ((head == 0) || (head >= op->length) ||
-            uct_nprdma_key_is_on_demand(&op->rkey)) &&
-           ucs_list_is_empty(op->is_large ? &rma->ops.sched.ops :
-                                            &rma->ops.unsliced) &&
-           uct_nprdma_op_has_slice(ops, rma, UCT_NPRDMA_OP_SLICE_READ,
-                                   op->is_large);
+    return ((head < op->length) && !uct_nprdma_key_is_on_demand(&op->rkey)) ?
+           head : 0;
 }
 
-/* Post a small get without a slice, because the steps of a slice would add
- * latency. The get counts as a slice, so that the share of the endpoint holds,
- * and takes a free one if it is suspect. */
-static UCS_F_ALWAYS_INLINE void
-uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                          uct_nprdma_op_t *op)
+/* Check whether a get needs no slice, which is the common case: its data is
+ * scanned or needs no verification, and no operation of its class waits for
+ * slices. Posting is possible. */
+static inline int
+uct_nprdma_op_is_single_read(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_t *rma, const uct_nprdma_op_t *op)
+{
+    return (op->length <= iface->res->ops.scan_max) &&
+           ucs_list_is_empty(op->is_large ? &rma->ops.sched.ops :
+                                            &rma->ops.unsliced) &&
+           ((uct_nprdma_op_head(op) == 0) ||
+            uct_nprdma_conn_admit_redo(&iface->net, &rma->ep->net.svc, 2));
+}
+
+/* READ a part of a get into its slot. If the post fails, progress fails the
+ * connection, and that completes the operation. */
+static UCS_F_ALWAYS_INLINE ucs_status_t
+uct_nprdma_op_post_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op,
+                        size_t offset, size_t length, uct_nprdma_comp_t *comp)
 {
     uct_nprdma_op_iface_t *ops = &iface->res->ops;
     struct ibv_send_wr *wr     = &ops->read_wr;
 
-    nprdma_assert(uct_nprdma_op_may_start(rma, op));
-    uct_nprdma_op_take_slice(ops, UCT_NPRDMA_OP_SLICE_READ, op);
-    ++iface->net.stats->nic_slices;
-    op->is_single_read = 1;
-    op->wr.func  = uct_nprdma_op_single_read_done;
-
-    ops->read_sge.addr      = (uintptr_t)op->slot->data;
-    ops->read_sge.length    = op->length;
+    ops->read_sge.addr      = (uintptr_t)op->slot->data + offset;
+    ops->read_sge.length    = length;
     ops->read_sge.lkey      = op->slot->lkey;
-    wr->wr.rdma.remote_addr = op->address;
+    wr->wr.rdma.remote_addr = op->address + offset;
     wr->wr.rdma.rkey        = op->rkey.r_rkey;
-    /* If the post fails, progress fails the connection, and that completes the
-     * operation */
-    if (ucs_likely(uct_nprdma_conn_post_inl(&iface->net, &rma->ep->net.svc, wr,
-                                            &op->wr, 1) == UCS_OK)) {
+    return uct_nprdma_conn_post_inl(&iface->net, &op->rma->ep->net.svc, wr,
+                                    comp, comp != NULL);
+}
+
+/* Post a small get without a slice, because the steps of a slice would add
+ * latency */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_op_single_read(uct_nprdma_rma_iface_t *iface, uct_nprdma_op_t *op)
+{
+    size_t head   = uct_nprdma_op_head(op);
+    size_t length = op->length;
+
+    nprdma_assert(uct_nprdma_op_may_start(op->rma, op));
+    ++iface->net.stats->nic_slices;
+    op->length  = 0;
+    op->wr.func = uct_nprdma_op_single_read_done;
+    if (ucs_unlikely((head > 0) &&
+                     (uct_nprdma_op_post_read(iface, op, 0, head, NULL) !=
+                      UCS_OK))) {
+        return;
+    }
+
+    if (ucs_likely(uct_nprdma_op_post_read(iface, op, head, length - head,
+                                           &op->wr) == UCS_OK)) {
         ++iface->net.tx.num_awaited;
     }
 }
@@ -797,9 +812,8 @@ uct_nprdma_op_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->arg         = arg;
     ++rma->num_slots;
     is_held = uct_nprdma_op_add(iface, rma, op);
-    if (ucs_likely(!is_held &&
-                   uct_nprdma_op_is_single_read(&iface->res->ops, rma, op))) {
-        uct_nprdma_op_single_read(iface, rma, op);
+    if (ucs_likely(!is_held && uct_nprdma_op_is_single_read(iface, rma, op))) {
+        uct_nprdma_op_single_read(iface, op);
         return UCS_INPROGRESS;
     }
 
@@ -881,12 +895,15 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 static void uct_nprdma_op_slice_free(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_op_slice_t *slice)
 {
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    uct_nprdma_op_t *op        = slice->op;
+
     uct_nprdma_op_slice_leaves_nic(iface, slice);
     ucs_list_del(&slice->list);
-    --slice->op->num_slices;
-    ucs_queue_push_head(&iface->res->ops.kinds[slice->kind].free,
-                        &slice->queue);
-    uct_nprdma_op_return_slice(&iface->res->ops, slice->kind, slice->op);
+    --op->num_slices;
+    ucs_queue_push_head(&ops->free_slices, &slice->queue);
+    uct_nprdma_credits_put(&ops->slice_credits, op->is_large);
+    --op->rma->ops.num_slices[op->is_large];
 }
 
 /* What is in no slice yet is not transferred any more */

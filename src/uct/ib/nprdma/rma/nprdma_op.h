@@ -133,7 +133,6 @@ uct_nprdma_op_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->is_get         = is_get;
     op->is_large       = is_large;
     op->has_prefetch   = 0;
-    op->is_single_read = 0;
     op->rkey           = *rkey;
     op->address        = remote_addr;
     op->slot           = NULL;
@@ -177,5 +176,12 @@ void uct_nprdma_op_purge(uct_nprdma_rma_iface_t *iface,
 void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_op_slice_t *slice,
                              ucs_status_t status);
+
+
+/* See nprdma_initiator.c */
+uct_completion_t *
+uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
+                      uct_nprdma_rma_reply_t *reply, const void *data,
+                      ucs_status_t *status);
 
 #endif

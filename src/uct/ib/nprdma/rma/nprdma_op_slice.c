@@ -10,7 +10,6 @@
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_copy.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_reply.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/net/nprdma_tx.h"
@@ -26,7 +25,7 @@
  *
  *   TRY ---> (BEFORE) ---> DATA ---> (AFTER) ---> verified
  *    ^          |            |          |     too many tries: COPY
- *    |          +--> POPULATE <---------+     small and suspect: FETCH
+ *    |          +--> POPULATE <---------+
  *    +-----------------+
  *
  * A step posts a WR or a request and returns; its completion selects the next
@@ -56,21 +55,6 @@ typedef enum uct_nprdma_op_result {
 #define uct_nprdma_op_probe(_name, _slice, _kind) \
     NPRDMA_PROBE(_name, (_slice)->op, _kind, (_slice)->address, \
                  (_slice)->length)
-
-/* What was found absent, for the probe "suspect" */
-enum {
-    UCT_NPRDMA_OP_SUSPECT_LINES  = 1,
-    UCT_NPRDMA_OP_SUSPECT_STATES = 2,
-    UCT_NPRDMA_OP_SUSPECT_LOCAL  = 3
-};
-
-/* What the target does, for the probe "assist" */
-enum {
-    UCT_NPRDMA_OP_ASSIST_POPULATE = 1,
-    UCT_NPRDMA_OP_ASSIST_COPY     = 2,
-    UCT_NPRDMA_OP_ASSIST_FETCH    = 3
-};
-
 
 /* ---- pages ---- */
 
@@ -466,18 +450,15 @@ static void uct_nprdma_op_scan(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    /* A small slice is fetched in one round trip. Otherwise, or if that fails,
-     * states distinguish real data from the signature; another scan could
-     * not. */
+    /* States distinguish real data from the signature; another scan could
+     * not */
     uct_nprdma_op_trace(slice, "suspect: %zu lines have the signature",
                         num_lines);
     uct_nprdma_op_probe(suspect, slice, UCT_NPRDMA_OP_SUSPECT_LINES);
     iface->net.stats->suspect_lines += num_lines;
     slice->is_suspect           = 1;
     slice->verifier             = UCT_NPRDMA_OP_VERIFY_STATES;
-    uct_nprdma_op_goto(iface, slice,
-                       (slice->length <= UCT_NPRDMA_SVC_MAX_PAYLOAD) ?
-                       UCT_NPRDMA_OP_FETCH : UCT_NPRDMA_OP_POPULATE);
+    uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_POPULATE);
 }
 
 static void uct_nprdma_op_get_done(uct_nprdma_net_iface_t *net_iface,
@@ -661,14 +642,6 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     return UCT_NPRDMA_OP_WAIT;
 }
 
-/* An assist by copying has ended */
-static void uct_nprdma_op_count_copy(uct_nprdma_rma_iface_t *iface,
-                                     const uct_nprdma_op_slice_t *slice)
-{
-    iface->net.stats->copy_us += ucs_time_to_usec(ucs_get_time() -
-                                                 slice->start);
-}
-
 static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
                                  uct_nprdma_rma_copy_t *copy,
                                  ucs_status_t status)
@@ -678,76 +651,37 @@ static void uct_nprdma_op_copied(uct_nprdma_rma_iface_t *iface,
                                                     copy);
 
     if (slice->op->by_nic) {
-        uct_nprdma_op_count_copy(iface, slice);
+        iface->net.stats->copy_us += ucs_time_to_usec(ucs_get_time() -
+                                                     slice->start);
     }
     uct_nprdma_op_slice_end(iface, slice, status);
-}
-
-static uct_nprdma_op_result_t
-uct_nprdma_op_copy(uct_nprdma_rma_iface_t *iface,
-                   uct_nprdma_op_slice_t *slice,
-                   uct_nprdma_rma_copy_func_t func, int populate)
-{
-    uct_nprdma_op_t *op = slice->op;
-
-    uct_nprdma_op_slice_leaves_nic(iface, slice);
-    slice->copy.func     = func;
-    slice->copy.buffer   = slice->buffer;
-    slice->copy.address  = slice->address;
-    slice->copy.key      = op->rkey.key;
-    slice->copy.length   = slice->length;
-    slice->copy.is_get   = op->is_get;
-    slice->copy.is_large = op->is_large;
-    slice->copy.populate = populate;
-    slice->copy.slot     = (slice->length == op->slot_length) ? op->slot :
-                                                                NULL;
-    uct_nprdma_rma_copy_add(iface, op->rma, &slice->copy);
-    return UCT_NPRDMA_OP_WAIT;
 }
 
 static uct_nprdma_op_result_t
 uct_nprdma_op_step_copy(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_op_slice_t *slice)
 {
+    uct_nprdma_op_t *op = slice->op;
+
     uct_nprdma_op_trace(slice, "%s: copy by software",
-                        slice->op->by_nic ? "assist" : "start");
-    if (slice->op->by_nic) {
+                        op->by_nic ? "assist" : "start");
+    if (op->by_nic) {
         uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_COPY);
-        iface->net.stats->assist_fetch += slice->op->is_get;
-        iface->net.stats->assist_store += !slice->op->is_get;
+        iface->net.stats->assist_fetch += op->is_get;
+        iface->net.stats->assist_store += !op->is_get;
         slice->start                   = ucs_get_time();
     }
-    return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_copied, 0);
-}
 
-/* A CPU has copied the data, so it is real even if it equals the signature */
-static void uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
-                                  uct_nprdma_rma_copy_t *copy,
-                                  ucs_status_t status)
-{
-    uct_nprdma_op_slice_t *slice = ucs_container_of(copy,
-                                                    uct_nprdma_op_slice_t,
-                                                    copy);
-
-    uct_nprdma_op_count_copy(iface, slice);
-    if (ucs_likely(status == UCS_OK)) {
-        uct_nprdma_op_verified(iface, slice);
-    } else {
-        /* The memory may be about to be mapped again. If not, POPULATE returns
-         * the error */
-        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_POPULATE);
-    }
-}
-
-static uct_nprdma_op_result_t
-uct_nprdma_op_step_fetch(uct_nprdma_rma_iface_t *iface,
-                         uct_nprdma_op_slice_t *slice)
-{
-    uct_nprdma_op_trace(slice, "assist: fetch");
-    uct_nprdma_op_probe(assist, slice, UCT_NPRDMA_OP_ASSIST_FETCH);
-    ++iface->net.stats->assist_small;
-    slice->start = ucs_get_time();
-    return uct_nprdma_op_copy(iface, slice, uct_nprdma_op_fetched, 1);
+    uct_nprdma_op_slice_leaves_nic(iface, slice);
+    slice->copy.func     = uct_nprdma_op_copied;
+    slice->copy.buffer   = slice->buffer;
+    slice->copy.address  = slice->address;
+    slice->copy.key      = op->rkey.key;
+    slice->copy.length   = slice->length;
+    slice->copy.is_get   = op->is_get;
+    slice->copy.is_large = op->is_large;
+    uct_nprdma_rma_copy_add(iface, op->rma, &slice->copy);
+    return UCT_NPRDMA_OP_WAIT;
 }
 
 
@@ -868,7 +802,6 @@ void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
         [UCT_NPRDMA_OP_BEFORE]   = uct_nprdma_op_step_before,
         [UCT_NPRDMA_OP_DATA]     = uct_nprdma_op_step_data,
         [UCT_NPRDMA_OP_AFTER]    = uct_nprdma_op_step_after,
-        [UCT_NPRDMA_OP_FETCH]    = uct_nprdma_op_step_fetch,
         [UCT_NPRDMA_OP_POPULATE] = uct_nprdma_op_step_populate,
         [UCT_NPRDMA_OP_COPY]     = uct_nprdma_op_step_copy
     };
@@ -941,18 +874,4 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
     iface->net.stats->nic_slices  += op->by_nic;
     iface->net.stats->bulk_slices += (slice->conn == &op->rma->ep->net.bulk);
     uct_nprdma_op_slice_run(iface, slice);
-}
-
-void uct_nprdma_op_slice_resume(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_op_slice_t *slice)
-{
-    slice->conn       = &slice->op->rma->ep->net.svc;
-    slice->tries      = 1;
-    slice->populated  = 0;
-    slice->is_known   = 0;
-    slice->is_suspect = 0;
-    slice->verifier   = UCT_NPRDMA_OP_VERIFY_SCAN;
-    slice->lkey       = slice->piece->lkey;
-    slice->step       = UCT_NPRDMA_OP_DATA;
-    uct_nprdma_op_scan(iface, slice);
 }

@@ -25,7 +25,7 @@ typedef void (*uct_nprdma_rma_copy_func_t)(uct_nprdma_rma_iface_t *iface,
                                            uct_nprdma_rma_copy_t *copy,
                                            ucs_status_t status);
 
-/* A range; embedded in the object of the caller, which sets the first nine
+/* A range; embedded in the object of the caller, which sets the first seven
  * fields */
 struct uct_nprdma_rma_copy {
     uct_nprdma_rma_copy_func_t func;
@@ -34,12 +34,8 @@ struct uct_nprdma_rma_copy {
     uint64_t                    key;
     size_t                      length;
     uint8_t                     is_get;
-    uint8_t                     populate;   /* For a get: for reading, too */
     /* Goes behind those of small operations */
     uint8_t                     is_large;
-    /* For a get of one request: the slot that `buffer` is in, if the reply may
-     * use it; or NULL */
-    uct_nprdma_slot_t           *slot;
 
     /* In rma->copies until all of it is requested */
     ucs_queue_elem_t            queue;
@@ -57,10 +53,8 @@ struct uct_nprdma_rma_copy {
 #define UCT_NPRDMA_OP_SMALL_OPS     16u
 #define UCT_NPRDMA_OP_SMALL_SLICES  4u
 
-/* Slices in progress per interface, at most, and gets that begin as a single
- * READ */
+/* Slices in progress per interface, at most */
 #define UCT_NPRDMA_OP_MAX_SLICES  64
-#define UCT_NPRDMA_OP_MAX_READS   32
 
 /* Maximum number of buffers of a zero-copy operation */
 #define UCT_NPRDMA_OP_MAX_IOV     4
@@ -110,9 +104,8 @@ struct uct_nprdma_op {
     uint8_t                 by_nic;     /* Else software copies all of it */
     /* The target has been asked to populate the rest */
     uint8_t                 has_prefetch;
-    /* A single READ without a slice, although it counts as one */
-    uint8_t                 is_single_read;
-    uct_nprdma_comp_t       wr;         /* Of the READ, if is_single_read */
+    uct_nprdma_comp_t       wr;         /* Of a single READ, without a slice */
+    ucs_time_t              start;      /* Of the assist of a single READ */
     /* Small get: destination of the data. Held put: the message */
     uct_nprdma_slot_t       *slot;
     /* Small get: takes the data; NULL: it is copied to arg */
@@ -142,7 +135,6 @@ typedef enum uct_nprdma_op_step {
     UCT_NPRDMA_OP_BEFORE,       /* READ the states of the remote pages */
     UCT_NPRDMA_OP_DATA,         /* READ or WRITE the data */
     UCT_NPRDMA_OP_AFTER,        /* READ the states again */
-    UCT_NPRDMA_OP_FETCH,        /* The target sends the data of a small slice */
     UCT_NPRDMA_OP_POPULATE,     /* The target populates the pages */
     UCT_NPRDMA_OP_COPY,         /* Software copies the data */
     UCT_NPRDMA_OP_LAST
@@ -165,7 +157,6 @@ struct uct_nprdma_op_slice {
     uct_nprdma_op_t         *op;
     /* Of all its READs and WRITEs: states are READ behind the data */
     uct_nprdma_conn_t       *conn;
-    uint8_t                 kind;       /* uct_nprdma_op_slice_kind_t */
     uint8_t                 step;       /* uct_nprdma_op_step_t */
     uint8_t                 verifier;   /* uct_nprdma_op_verifier_t */
     uint8_t                 is_known;   /* before[] was read before this try */
@@ -186,29 +177,11 @@ struct uct_nprdma_op_slice {
 };
 
 
-/* What a slice is for. Slices have pinned memory for the states of their pages.
- * Those of single READs have few pages, so all of them exist at once. */
-typedef enum uct_nprdma_op_slice_kind {
-    UCT_NPRDMA_OP_SLICE_ANY,
-    UCT_NPRDMA_OP_SLICE_READ,   /* Of a get that began as a single READ */
-    UCT_NPRDMA_OP_SLICE_LAST
-} uct_nprdma_op_slice_kind_t;
-
-/* The slices of one kind */
-typedef struct uct_nprdma_op_slices {
-    uct_nprdma_bounce_t      pool;      /* Slots for page states */
-    ucs_queue_head_t         free;
-    /* Gets without a slice count as well */
-    uct_nprdma_credits_t     credits;
-} uct_nprdma_op_slices_t;
-
-
 /* The optimistic operations of an interface */
 typedef struct uct_nprdma_op_iface {
     size_t                   slice;     /* Copy of the configuration */
     size_t                   prio_max;
     size_t                   scan_max;
-    size_t                   single_read_max; /* Longest of a single READ */
     unsigned                 max_tries;
     struct ibv_send_wr       read_wr;   /* Template of READs without slice */
     struct ibv_sge           read_sge;  /* The element of read_wr */
@@ -217,10 +190,11 @@ typedef struct uct_nprdma_op_iface {
     uct_nprdma_state_cache_t *cache;
     ucs_list_link_t          free_ops;
     uct_nprdma_credits_t     credits;   /* Operations */
-    uct_nprdma_op_slices_t   kinds[UCT_NPRDMA_OP_SLICE_LAST];
+    uct_nprdma_bounce_t      states;    /* Slots of slices for page states */
+    ucs_queue_head_t         free_slices;
+    uct_nprdma_credits_t     slice_credits;
     uct_nprdma_op_t          all[UCT_NPRDMA_MAX_OPS];
-    uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES +
-                                    UCT_NPRDMA_OP_MAX_READS];
+    uct_nprdma_op_slice_t    slices[UCT_NPRDMA_OP_MAX_SLICES];
 } uct_nprdma_op_iface_t;
 
 
@@ -229,7 +203,7 @@ typedef struct uct_nprdma_op_ep {
     uct_nprdma_order_t order;   /* Operations that are not complete */
     /* Indexed by op->is_large */
     unsigned         num_ops[2];
-    unsigned         num_slices[UCT_NPRDMA_OP_SLICE_LAST][2];
+    unsigned         num_slices[2];
     /* Slices that lack resources for their next step */
     ucs_queue_head_t todo[2];
 

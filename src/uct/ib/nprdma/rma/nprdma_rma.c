@@ -8,7 +8,6 @@
 #include "nprdma_held.h"
 #include "nprdma_initiator.h"
 #include "nprdma_rma_error.h"
-#include "nprdma_rma_reply.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 #include "ucm/access/nprdma_access.h"

@@ -7,9 +7,7 @@
 #include "nprdma_rma_copy.h"
 #include "nprdma_rma_error.h"
 #include "nprdma_rma_req.h"
-#include "nprdma_rma_reply.h"
 
-#include <string.h>
 
 /* Maximum number of requests of such copies in flight per endpoint: a slow
  * target must not hold all slots of the interface. Large operations have a part
@@ -60,9 +58,6 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
     if (*status != UCS_OK) {
         /* The rest is not requested any more */
         copy->status = (copy->status == UCS_OK) ? *status : copy->status;
-    } else if (reply->is_borrowed) {
-        /* The reply is in the same slot, behind its header */
-        memmove(copy->buffer, data, reply->length);
     } else if (copy->is_get && (copy->status == UCS_OK)) {
         uct_nprdma_rma_copy_data(iface, rma, copy, copy->done, (void*)data,
                                  reply->length);
@@ -94,13 +89,13 @@ uct_nprdma_rma_copy_send_get(uct_nprdma_rma_iface_t *iface,
     }
 
     reply = uct_nprdma_rma_reply_add(iface, rma, length, UCT_NPRDMA_RMA_COPY, 1,
-                                     copy->slot);
+                                     NULL);
     if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
     }
 
-    if (copy->is_large && !reply->is_borrowed) {
+    if (copy->is_large) {
         uct_nprdma_rma_reply_set_large(iface->res, reply);
     }
     reply->copy.range  = copy;
@@ -108,7 +103,6 @@ uct_nprdma_rma_copy_send_get(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH,
                                 copy->address + copy->requested, copy->key,
                                 length);
-    request.op = copy->populate ? UCT_NPRDMA_SVC_FETCH_POPULATE : 0;
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
                                      slot, reply);
 }

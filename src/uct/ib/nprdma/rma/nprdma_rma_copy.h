@@ -10,7 +10,7 @@
  * memory (ARCHITECTURE 3, progress). Any number of ranges may be queued on an
  * endpoint, and other requests may be sent in between. */
 
-/* See nprdma_rma_recv.c */
+/* See nprdma_initiator.c */
 uct_completion_t *
 uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_reply_t *reply, const void *data,

@@ -7,8 +7,22 @@
 
 #include "uct/ib/nprdma/net/nprdma_tx.h"
 
-/* Requests to the service of a peer and the accounting of their replies. The
- * operations of nprdma_rma.c consist of them. */
+/*
+ * Requests to the service of a peer, and the receives that are posted for their
+ * replies. Replies arrive in the order of the requests, and receives are
+ * consumed in the order in which they were posted.
+ *
+ * An endpoint that repeatedly sends a store and waits until it is done posts
+ * the receive for the next reply while the store is in flight. This receive is
+ * the spare; with it the next store leaves earlier. A posted receive cannot be
+ * taken back, so the next reply consumes the spare, whatever it answers. If
+ * that reply does not fit, a NOP is sent first, and its reply consumes the
+ * spare.
+ *
+ * The number of spares is limited, and they do not count as awaited replies.
+ * Therefore the spare of an endpoint takes nothing from other endpoints, does
+ * not keep the process from sleeping, and causes no probes of the peer.
+ */
 
 /* Unacknowledged requests, at most, so that sequence numbers can be compared */
 #define UCT_NPRDMA_RMA_MAX_UNACKED  UCS_BIT(30)
@@ -181,5 +195,41 @@ static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
         uct_nprdma_rma_free(rma);
     }
 }
+
+
+/* A reply with this payload needs no slot for data */
+static inline int uct_nprdma_rma_is_small(uint32_t length)
+{
+    return (sizeof(uct_nprdma_svc_reply_t) + length) <=
+           UCT_NPRDMA_RMA_SMALL_SLOT;
+}
+
+
+/* Take a reply with a posted receive, or NULL. The caller sets the
+ * fields of its kind, and must send the request next. `slot` is the caller's
+ * slot for data, into which the reply is received, and which the caller keeps
+ * until the reply is freed at least; or NULL. */
+uct_nprdma_rma_reply_t *
+uct_nprdma_rma_reply_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                         uint32_t length, uct_nprdma_rma_kind_t kind,
+                         int is_redo, uct_nprdma_slot_t *slot);
+
+
+/* The request is one of a large operation, and has a slot for data: for its
+ * reply or its message. The slot counts in rma->num_large_slots while the reply
+ * is awaited. See uct_nprdma_rma_copy_may_take(). */
+void uct_nprdma_rma_reply_set_large(uct_nprdma_rma_res_t *res,
+                                    uct_nprdma_rma_reply_t *reply);
+
+
+/* The reply is not in rma->replies any more. Its slot is freed with it, unless
+ * it is the caller's. */
+void uct_nprdma_rma_reply_free(uct_nprdma_rma_res_t *res,
+                               uct_nprdma_rma_reply_t *reply);
+
+
+/* The queue pair receives no more */
+void uct_nprdma_rma_spare_free(uct_nprdma_rma_res_t *res,
+                               uct_nprdma_rma_t *rma);
 
 #endif

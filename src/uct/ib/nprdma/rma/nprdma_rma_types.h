@@ -38,7 +38,7 @@
 #define UCT_NPRDMA_RMA_REDO_SLOTS        2u
 
 /* Spares, at most: receives that are posted before they are needed, in addition
- * to those of awaited replies. See nprdma_rma_reply.h. */
+ * to those of awaited replies. See nprdma_rma_req.h. */
 #define UCT_NPRDMA_RMA_MAX_SPARES        32u
 #define UCT_NPRDMA_RMA_NUM_REPLIES \
     (UCT_NPRDMA_RMA_MAX_REPLIES + UCT_NPRDMA_RMA_MAX_SPARES)
@@ -47,13 +47,14 @@
 #define UCT_NPRDMA_RMA_SMALL_SLOT        64
 
 
-/* Kind of an awaited reply; nprdma_rma_recv.c has the function of each kind */
+/* Kind of an awaited reply; nprdma_initiator.c has the function of each kind */
 typedef enum uct_nprdma_rma_kind {
     UCT_NPRDMA_RMA_ACK,         /* Acknowledgement: a flush reports failures */
     UCT_NPRDMA_RMA_PUT,
     UCT_NPRDMA_RMA_GET,
     UCT_NPRDMA_RMA_ATOMIC,
     UCT_NPRDMA_RMA_HELD,        /* A held operation */
+    UCT_NPRDMA_RMA_FETCH,       /* The repair of a small get */
     UCT_NPRDMA_RMA_COPY,        /* A request of a copy by software */
     UCT_NPRDMA_RMA_POPULATE,    /* A POPULATE of a slice */
     UCT_NPRDMA_RMA_KIND_LAST
@@ -62,13 +63,15 @@ typedef enum uct_nprdma_rma_kind {
 /* The request belongs to an operation of ops.order */
 static inline int uct_nprdma_rma_kind_is_ordered(uct_nprdma_rma_kind_t kind)
 {
-    return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_COPY);
+    return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_FETCH) ||
+           (kind == UCT_NPRDMA_RMA_COPY);
 }
 
-/* The slice reports a failure of the request */
+/* A slice reports the failure of the request, or of what it tries instead */
 static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
 {
-    return (kind == UCT_NPRDMA_RMA_POPULATE) || (kind == UCT_NPRDMA_RMA_COPY);
+    return (kind == UCT_NPRDMA_RMA_POPULATE) ||
+           (kind == UCT_NPRDMA_RMA_FETCH) || (kind == UCT_NPRDMA_RMA_COPY);
 }
 
 

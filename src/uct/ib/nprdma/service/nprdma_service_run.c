@@ -179,7 +179,7 @@ static int uct_nprdma_service_is_repair(const uct_nprdma_svc_request_t *request)
 /* Bytes of a request in the first pages of its range */
 static uint32_t
 uct_nprdma_service_bytes(const uct_nprdma_svc_request_t *request,
-                                     size_t num_pages)
+                         size_t num_pages)
 {
     uint64_t bytes = num_pages * NPRDMA_PAGE_SIZE;
     uint64_t head  = request->address % NPRDMA_PAGE_SIZE;
