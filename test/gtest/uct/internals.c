@@ -7,8 +7,11 @@
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_types.h"
+#include "uct/ib/nprdma/service/nprdma_service_types.h"
 
+#include <ucs/async/async.h>
 #include <ucs/time/time.h>
+#include <uct/base/uct_worker.h>
 
 unsigned conn_index(uct_ep_h ep)
 {
@@ -51,4 +54,81 @@ int spares_rest(uct_iface_h iface)
              UCT_NPRDMA_RMA_NUM_REPLIES) &&
             (side->small_pool.num_free + side->num_spares ==
              side->small_pool.num_slots));
+}
+
+static int conn_state(uct_ep_h ep, unsigned kind)
+{
+    return ucs_derived_of(ep, uct_nprdma_ep_t)->net.conns[kind].state;
+}
+
+int conn_is_connecting(uct_ep_h ep, unsigned kind)
+{
+    return conn_state(ep, kind) == UCT_NPRDMA_CONN_CONNECTING;
+}
+
+int conn_is_connected(uct_ep_h ep, unsigned kind)
+{
+    return conn_state(ep, kind) == UCT_NPRDMA_CONN_CONNECTED;
+}
+
+int eps_are_freed(uct_iface_h iface)
+{
+    return ucs_list_is_empty(&ucs_derived_of(iface,
+                                             uct_nprdma_iface_t)->closing);
+}
+
+int iface_is_settled(uct_iface_h tl_iface)
+{
+    uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
+
+    return (iface->net.tx.cq_avail == iface->net.config.tx_cq_len) &&
+           (iface->net.tx.unsignaled == 0) &&
+           (iface->net.tx.pool.num_free == iface->net.tx.pool.num_slots) &&
+           eps_are_freed(tl_iface);
+}
+
+int iface_has_slices(uct_iface_h iface)
+{
+    return spares_side(iface)->ops.sched.in_flight > 0;
+}
+
+unsigned iface_idle(uct_iface_h iface)
+{
+    return ucs_derived_of(iface, uct_nprdma_iface_t)->idle.count;
+}
+
+unsigned num_served(uct_iface_h iface)
+{
+    uct_md_h md = ucs_derived_of(iface, uct_base_iface_t)->md;
+    uct_nprdma_service_t *service =
+            ucs_derived_of(md, uct_nprdma_md_t)->service;
+    unsigned count = 0;
+    uct_nprdma_service_conn_t *conn;
+
+    pthread_mutex_lock(&service->conns_lock);
+    ucs_list_for_each(conn, &service->conns, list) {
+        count += conn->state != UCT_NPRDMA_SERVICE_CONN_CLOSED;
+    }
+    pthread_mutex_unlock(&service->conns_lock);
+    return count;
+}
+
+static ucs_async_context_t *async_of(uct_iface_h iface)
+{
+    return ucs_derived_of(iface, uct_base_iface_t)->worker->async;
+}
+
+void async_hold(uct_iface_h iface)
+{
+    UCS_ASYNC_BLOCK(async_of(iface));
+}
+
+void async_release(uct_iface_h iface)
+{
+    UCS_ASYNC_UNBLOCK(async_of(iface));
+}
+
+void async_answer(uct_iface_h iface)
+{
+    ucs_async_check_miss(async_of(iface));
 }

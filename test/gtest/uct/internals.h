@@ -28,6 +28,41 @@ unsigned spares_count(uct_iface_h iface);
  */
 int spares_rest(uct_iface_h iface);
 
+/** @return Nonzero if a connection is being made. */
+int conn_is_connecting(uct_ep_h ep, unsigned kind);
+
+/** @return Nonzero if a connection is there. */
+int conn_is_connected(uct_ep_h ep, unsigned kind);
+
+/** @return Nonzero if all destroyed endpoints of an interface are freed. */
+int eps_are_freed(uct_iface_h iface);
+
+/**
+ * @return Nonzero if an interface has nothing outstanding: all queue entries and
+ *         buffers of sends are back, and destroyed endpoints are freed.
+ */
+int iface_is_settled(uct_iface_h iface);
+
+/** @return Nonzero if slices of large operations are in flight. */
+int iface_has_slices(uct_iface_h iface);
+
+/** @return Calls of progress in a row that found nothing to do. */
+unsigned iface_idle(uct_iface_h iface);
+
+/** @return Connections whose requests the service of an interface executes. */
+unsigned num_served(uct_iface_h iface);
+
+/** Hold the asynchronous context of an interface's worker: it answers no
+ *  connection requests. */
+void async_hold(uct_iface_h iface);
+
+/** Undo async_hold(). */
+void async_release(uct_iface_h iface);
+
+/** Answer the requests that arrived in the meantime. Nothing else signals
+ *  them. */
+void async_answer(uct_iface_h iface);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "probe_hook.h"
+#include "hook.h"
 #include "svc_requester.h"
 #include "test_mem.h"
 
@@ -180,7 +180,7 @@ protected:
     {
         close();
         m_entity.reset(new entity(config));
-        probe_hook_start(m_entity->md(), m_entity->iface());
+        hook_start(m_entity->md(), m_entity->iface());
         m_absent.reset(new buffer(m_entity->md(), m_held.length(),
                                   m_held.ptr()));
         m_present.reset(new buffer(m_entity->md(), 4 * page));
@@ -261,7 +261,7 @@ protected:
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
             has_left = true;
         };
-        probe_hook_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
+        hook_probe_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
                        this);
         m_entity->wait([&]() { return has_left.load(); });
         m_entity->wait([&]() {
@@ -304,7 +304,7 @@ protected:
             next->post(first, bytes_of(5));
             is_connected = true;
         };
-        probe_hook_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
+        hook_probe_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
                        this);
         m_held.provide(0);
         m_entity->wait([&]() { return is_connected.load(); });

@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "qp_gate.h"
-#include "refuser.h"
+#include "hook.h"
+#include "internals.h"
 #include "test_op.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
@@ -26,17 +26,19 @@ protected:
     void SetUp() override
     {
         test_op::SetUp();
-        m_a->disconnect(m_ab);
-        qp_gate_start(m_a->md(), m_a->iface());
-        prepare();
-        m_ab = m_a->connect(m_b->address());
         make(size);
         connect_bulk(m_ab);
     }
 
+    void prepare() override
+    {
+        hook_start(m_a->md(), m_a->iface());
+        hook_start(m_b->md(), m_b->iface());
+    }
+
     void TearDown() override
     {
-        qp_gate_open();
+        hook_let_go();
         test_op::TearDown();
     }
 
@@ -83,14 +85,11 @@ protected:
         return ep;
     }
 
-    /* Before the first connection */
-    virtual void prepare() {}
-
     /* The first slice starts the connection and does not wait for it */
     void connect_bulk(uct_ep_h ep)
     {
         run_large(PUT_ZCOPY, ep);
-        m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+        m_a->wait([&]() { return conn_is_connected(ep, BULK); });
     }
 
     void reconnect()
@@ -147,15 +146,15 @@ TEST_F(test_bulk, states_are_read_behind_data)
         completion comp, flush;
 
         m_local->fill(m_seed++);
-        qp_gate_close(m_ab, BULK, QP_GATE_WRITE);
+        hook_gate_close(m_ab, BULK, HOOK_WRITE);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp));
         ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flush));
         progress_for_long();
-        EXPECT_LT(1u, qp_gate_num_held());
+        EXPECT_LT(1u, hook_num_held());
         EXPECT_FALSE(comp.done);
         EXPECT_FALSE(flush.done);
         m_remote->evict(evicted, page_size);
-        qp_gate_open();
+        hook_let_go();
         m_a->wait([&]() { return comp.done && flush.done; });
         EXPECT_EQ(UCS_OK, comp.status);
         EXPECT_LT(suspects, counter("suspect_states"));
@@ -175,7 +174,7 @@ TEST_F(test_bulk, nothing_waits_for_it)
         uint64_t value = 77, old;
 
         m_local->fill(m_seed++);
-        refuser_hold(m_b->iface());
+        async_hold(m_b->iface());
         ASSERT_EQ(UCS_INPROGRESS, start_large(op, &first, ep));
         EXPECT_EQ(UCS_INPROGRESS, start_small(&got, ep));
         EXPECT_EQ(UCS_OK, uct_ep_put_short(ep, &value, sizeof(value),
@@ -194,15 +193,15 @@ TEST_F(test_bulk, nothing_waits_for_it)
         EXPECT_EQ(UCS_OK, first.status);
         EXPECT_EQ(UCS_OK, flush.status);
         expect_equal();
-        EXPECT_TRUE(qp_gate_is_connecting(ep, BULK));
+        EXPECT_TRUE(conn_is_connecting(ep, BULK));
         EXPECT_EQ(slices, counter("bulk_slices"));
-        EXPECT_EQ(0u, qp_gate_count(ep, BULK, QP_GATE_READ) +
-                      qp_gate_count(ep, BULK, QP_GATE_WRITE));
-        refuser_release(m_b->iface());
+        EXPECT_EQ(0u, hook_count(ep, BULK, HOOK_READ) +
+                      hook_count(ep, BULK, HOOK_WRITE));
+        async_release(m_b->iface());
         await([&]() {
-            refuser_answer(m_b->iface());
+            async_answer(m_b->iface());
             m_a->progress();
-            return qp_gate_is_connected(ep, BULK);
+            return conn_is_connected(ep, BULK);
         });
         EXPECT_EQ(connects + 1, counter("bulk_eps"));
         run_large(op, ep);
@@ -225,29 +224,29 @@ TEST_F(test_bulk, slices_end_where_they_began)
     completion comp;
 
     m_local->fill(m_seed++);
-    refuser_hold(m_b->iface());
-    qp_gate_close(ep, SVC, QP_GATE_WRITE);
+    async_hold(m_b->iface());
+    hook_gate_close(ep, SVC, HOOK_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
-    EXPECT_LT(1u, qp_gate_num_held());
+    EXPECT_LT(1u, hook_num_held());
     begun = counter("nic_slices") - begun;
-    reads = qp_gate_count(ep, SVC, QP_GATE_READ);
-    refuser_release(m_b->iface());
+    reads = hook_count(ep, SVC, HOOK_READ);
+    async_release(m_b->iface());
     await([&]() {
-        refuser_answer(m_b->iface());
+        async_answer(m_b->iface());
         m_a->progress();
-        return qp_gate_is_connected(ep, BULK);
+        return conn_is_connected(ep, BULK);
     });
     EXPECT_FALSE(comp.done);
     m_remote->evict(0, page_size);
-    qp_gate_open();
+    hook_let_go();
     m_a->wait([&]() { return comp.done; });
     EXPECT_EQ(UCS_OK, comp.status);
     expect_equal();
     EXPECT_LT(suspects, counter("suspect_states"));
-    EXPECT_LT(reads, qp_gate_count(ep, SVC, QP_GATE_READ));
+    EXPECT_LT(reads, hook_count(ep, SVC, HOOK_READ));
     /* Those that were cut later are on the new one */
     EXPECT_EQ(slices + large / 65536 - begun, counter("bulk_slices"));
-    EXPECT_EQ(large / 65536 - begun, qp_gate_count(ep, BULK, QP_GATE_WRITE));
+    EXPECT_EQ(large / 65536 - begun, hook_count(ep, BULK, HOOK_WRITE));
     m_a->disconnect(ep);
 }
 
@@ -258,18 +257,18 @@ TEST_F(test_bulk, cancel_waits_for_both)
     for (auto kind : {BULK, SVC}) {
         completion put, got, flush;
 
-        qp_gate_close(m_ab, kind, (kind == BULK) ? QP_GATE_WRITE :
-                                                   QP_GATE_READ);
+        hook_gate_close(m_ab, kind, (kind == BULK) ? HOOK_WRITE :
+                                                   HOOK_READ);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
         ASSERT_EQ(UCS_INPROGRESS, start_small(&got));
-        EXPECT_LT(0u, qp_gate_num_held());
+        EXPECT_LT(0u, hook_num_held());
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, &flush));
         progress_for_long();
         EXPECT_FALSE(put.done) << kind;
         EXPECT_FALSE(got.done) << kind;
         EXPECT_FALSE(flush.done) << kind;
-        qp_gate_open();
+        hook_let_go();
         m_a->wait([&]() { return put.done && got.done && flush.done; });
         EXPECT_EQ(UCS_ERR_CANCELED, put.status);
         EXPECT_EQ(UCS_ERR_CANCELED, got.status);
@@ -289,11 +288,11 @@ TEST_F(test_bulk, destroy_ends_queue_pair)
     put.func = [](uct_completion_t *self) {
         auto *comp          = static_cast<decltype(put)*>(self);
         comp->done          = true;
-        comp->was_destroyed = qp_gate_is_destroyed();
+        comp->was_destroyed = hook_gate_is_destroyed();
     };
-    qp_gate_close(m_ab, BULK, QP_GATE_WRITE);
+    hook_gate_close(m_ab, BULK, HOOK_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
-    EXPECT_LT(0u, qp_gate_num_held());
+    EXPECT_LT(0u, hook_num_held());
     m_a->disconnect(m_ab);
     EXPECT_TRUE(put.done);
     EXPECT_TRUE(put.was_destroyed);
@@ -305,19 +304,18 @@ TEST_F(test_bulk, destroy_ends_queue_pair)
  * and the endpoint fails */
 TEST_F(test_bulk, refused_post_ends_endpoint)
 {
-    refuser_start(m_a->md());
     for (unsigned after : {0u, 1u, 2u}) {
         completion put, got;
 
-        refuser_refuse(after, 1);
+        hook_refuse(m_a->md(), after, 1);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
-        EXPECT_EQ(1u, refuser_num_refused());
+        EXPECT_EQ(1u, hook_num_refused());
         start_large(GET_ZCOPY, &got);
         EXPECT_FALSE(put.done);
         m_a->wait([&]() { return put.done && m_a->failed.count(m_ab); });
         EXPECT_EQ(UCS_ERR_CONNECTION_RESET, put.status);
         EXPECT_EQ(UCS_ERR_CONNECTION_RESET, m_a->failed[m_ab]);
-        EXPECT_EQ(0u, refuser_num_overtakers());
+        EXPECT_EQ(0u, hook_num_overtakers());
         m_a->disconnect(m_ab);
         m_a->failed.clear();
         reconnect();
@@ -364,9 +362,9 @@ TEST_F(test_bulk_death, is_noticed_by_another)
 
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &first));
     m_a->wait([&]() {
-        return first.done && qp_gate_is_connected(m_ep, BULK);
+        return first.done && conn_is_connected(m_ep, BULK);
     });
-    qp_gate_close(m_ep, BULK, QP_GATE_WRITE);
+    hook_gate_close(m_ep, BULK, HOOK_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start(PUT_ZCOPY, &put));
     m_peer->kill();
     ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ep, "x", 1, m_address + large, m_key));
@@ -374,7 +372,7 @@ TEST_F(test_bulk_death, is_noticed_by_another)
     progress_for_long();
     EXPECT_FALSE(put.done);
     EXPECT_EQ(0u, m_a->failed.count(m_ep));
-    qp_gate_open();
+    hook_let_go();
     m_a->wait([&]() { return put.done && m_a->failed.count(m_ep); });
     EXPECT_EQ(UCS_ERR_ENDPOINT_TIMEOUT, put.status);
     EXPECT_EQ(1u, m_a->num_errors);
@@ -384,12 +382,6 @@ TEST_F(test_bulk_death, is_noticed_by_another)
  * and a later slice tries again */
 class test_bulk_refused : public test_bulk {
 protected:
-    void prepare() override
-    {
-        refuser_start_qps(m_a->md(), m_a->iface());
-        refuser_start_qps(m_b->md(), m_b->iface());
-    }
-
     /* Large and small operations, a flush and an atomic behind it */
     void expect_all_work(uct_ep_h ep)
     {
@@ -430,13 +422,13 @@ TEST_F(test_bulk_refused, by_peer)
     uct_ep_h ep     = connect();
     complaints log;
 
-    refuser_refuse_qps(m_b->md(), true);
+    hook_refuse_qps(m_b->md());
     for (uint64_t refused = 1; refused <= 3; ++refused) {
         uint64_t tried = run_until_try(ep);
 
         m_a->wait([&]() { return counter("bulk_refused") == refused; });
         EXPECT_EQ(refused, counter("cm_rejected"));
-        EXPECT_FALSE(qp_gate_is_connecting(ep, BULK));
+        EXPECT_FALSE(conn_is_connecting(ep, BULK));
         if (refused > 1) {
             /* Twice as many slices as before the last try */
             EXPECT_GE(pause + 2 * large / 65536, tried);
@@ -448,94 +440,10 @@ TEST_F(test_bulk_refused, by_peer)
     EXPECT_EQ(slices, counter("bulk_slices"));
     expect_one_line(log);
 
-    refuser_refuse_qps(m_b->md(), false);
+    hook_refuse_qps(nullptr);
     run_until_try(ep);
-    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
+    m_a->wait([&]() { return conn_is_connected(ep, BULK); });
     expect_all_work(ep);
     EXPECT_LT(slices, counter("bulk_slices"));
     m_a->disconnect(ep);
-}
-
-/* The peer does not answer in time */
-class test_bulk_timeout : public test_bulk_refused {
-protected:
-    config_t config() override
-    {
-        config_t config      = test_bulk_refused::config();
-        config["CM_TIMEOUT"] = is_fast() ? "1s" : "20s";
-        return config;
-    }
-
-    /* The target has answered, and has forgotten the connection */
-    void expect_forgotten(uint64_t responders, uint64_t accepted)
-    {
-        await([&]() {
-            refuser_answer(m_b->iface());
-            m_a->progress();
-            m_b->progress();
-            return (m_b->counter("cm_accepted") > accepted) &&
-                   (m_b->counter("cm_responders") == responders);
-        });
-    }
-};
-
-TEST_F(test_bulk_timeout, peer_answers_afterwards)
-{
-    uct_ep_h ep         = connect();
-    uint64_t responders = m_b->counter("cm_responders");
-    uint64_t accepted   = m_b->counter("cm_accepted");
-    uint64_t slices     = counter("bulk_slices");
-    complaints log;
-
-    refuser_hold(m_b->iface());
-    run_large(PUT_ZCOPY, ep);
-    await([&]() {
-        m_a->progress();
-        return counter("bulk_refused") == 1;
-    });
-    run_large(GET_ZCOPY, ep);
-    expect_one_line(log);
-    refuser_release(m_b->iface());
-    expect_forgotten(responders, accepted);
-    EXPECT_FALSE(qp_gate_is_connecting(ep, BULK));
-    EXPECT_EQ(slices, counter("bulk_slices"));
-
-    run_until_try(ep);
-    m_a->wait([&]() { return qp_gate_is_connected(ep, BULK); });
-    expect_all_work(ep);
-    EXPECT_LT(slices, counter("bulk_slices"));
-    m_a->disconnect(ep);
-}
-
-/* Beyond a number of endpoints of the interface there are no more */
-TEST_F(test_bulk, number_is_limited)
-{
-    static const unsigned max = 64;
-    std::vector<uct_ep_h> eps;
-
-    m_a->disconnect(m_ab);
-    m_ab = nullptr;
-    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
-    uint64_t begin = counter("bulk_eps");
-    for (unsigned i = 0; i < max + 3; ++i) {
-        completion put, got;
-
-        eps.push_back(connect());
-        m_local->fill(m_seed++);
-        ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put, eps[i]));
-        m_a->wait([&]() { return put.done; });
-        EXPECT_EQ(UCS_OK, put.status);
-        expect_equal();
-        ASSERT_EQ(UCS_INPROGRESS, start_large(GET_ZCOPY, &got, eps[i]));
-        m_a->wait([&]() { return got.done; });
-        EXPECT_EQ(std::min(i + 1, max), counter("bulk_eps") - begin);
-    }
-
-    /* The place of one that ends is free again */
-    m_a->disconnect(eps[1]);
-    m_a->wait([&]() { return qp_gate_are_freed(m_a->iface()); });
-    EXPECT_GE(256u + 2 * large / 65536, run_until_try(eps[max]));
-    EXPECT_EQ(max + 1, counter("bulk_eps") - begin);
-    EXPECT_EQ(0u, counter("bulk_refused"));
-    m_ab = eps[0];
 }

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "polls.h"
+#include "internals.h"
 #include "uct_test.h"
 
 extern "C" {
@@ -60,17 +60,17 @@ protected:
 TEST_F(test_idle_iface, counts_calls_that_find_nothing)
 {
     /* Wire-up may still have something to do */
-    m_b->wait([this]() { return polls_idle(m_b->iface()) > 100; });
+    m_b->wait([this]() { return iface_idle(m_b->iface()) > 100; });
 
-    unsigned before = polls_idle(m_b->iface());
+    unsigned before = iface_idle(m_b->iface());
     for (unsigned i = 0; i < 1000; ++i) {
         EXPECT_EQ(0u, m_b->progress());
     }
-    EXPECT_EQ(before + 1000, polls_idle(m_b->iface()));
+    EXPECT_EQ(before + 1000, iface_idle(m_b->iface()));
 
     send();
     while (m_num_ams < 2) {
         m_b->progress();
     }
-    EXPECT_EQ(0u, polls_idle(m_b->iface()));
+    EXPECT_EQ(0u, iface_idle(m_b->iface()));
 }

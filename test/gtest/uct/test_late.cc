@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "qp_gate.h"
-#include "refuser.h"
+#include "hook.h"
+#include "internals.h"
 #include "test_op.h"
 
 #include <algorithm>
@@ -21,18 +21,18 @@ protected:
     void SetUp() override
     {
         test_op::SetUp();
-        m_a->disconnect(m_ab);
-        qp_gate_start(m_a->md(), m_a->iface());
-        m_ab = m_a->connect(m_b->address());
-        m_b->disconnect(m_ba);
-        refuser_start(m_b->md());
-        m_ba = m_b->connect(m_a->address());
         make(size + page_size);
+    }
+
+    void prepare() override
+    {
+        hook_start(m_a->md(), m_a->iface());
+        hook_start(m_b->md(), m_b->iface());
     }
 
     void TearDown() override
     {
-        qp_gate_open();
+        hook_let_go();
         test_op::TearDown();
     }
 
@@ -58,11 +58,11 @@ protected:
     void begin(completion *comp)
     {
         memset(m_local->ptr(), 0x11, size);
-        qp_gate_close(m_ab, SVC, QP_GATE_WRITE);
+        hook_gate_close(m_ab, SVC, HOOK_WRITE);
         ASSERT_EQ(UCS_INPROGRESS, put(m_ab, m_rkey, comp));
         await([&]() {
             m_a->progress();
-            return qp_gate_num_held() > 0;
+            return hook_num_held() > 0;
         });
     }
 
@@ -77,7 +77,7 @@ protected:
                 m_b->wait([&]() { return comp.done; });
             }
         } else {
-            refuser_refuse(0, 1);
+            hook_refuse(m_b->md(), 0, 1);
             uct_ep_am_short(m_ba, 1, 0, nullptr, 0);
             m_b->wait([&]() { return !m_b->failed.empty(); });
         }
@@ -97,7 +97,7 @@ protected:
     /* Lets the WRITEs go */
     void arrive(completion *comp)
     {
-        qp_gate_open();
+        hook_let_go();
         m_a->wait([&]() { return comp->done; });
         EXPECT_NE(UCS_OK, comp->status);
         EXPECT_TRUE(is_unchanged());
@@ -179,7 +179,7 @@ TEST_F(test_late, control)
     begin(&comp);
     m_remote->deregister();
     reuse();
-    qp_gate_open();
+    hook_let_go();
     m_a->wait([&]() { return comp.done; });
     EXPECT_FALSE(is_unchanged());
 }
@@ -207,7 +207,7 @@ TEST_F(test_late, closed_interface)
     m_ba = nullptr;
     m_b->close_iface();
     reuse();
-    qp_gate_open();
+    hook_let_go();
     await([&]() {
         m_a->progress();
         return comp.done;

@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "qp_gate.h"
+#include "hook.h"
+#include "internals.h"
 #include "test_op_order.h"
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
@@ -27,18 +28,17 @@ protected:
     void SetUp() override
     {
         test_op::SetUp();
-        m_a->disconnect(m_ab);
-        qp_gate_start(m_a->md(), m_a->iface());
-        m_ab = m_a->connect(m_b->address());
         ASSERT_EQ(UCS_OK, uct_iface_set_am_handler(m_b->iface(), 1, on_am, this,
                                                    0));
         make(size);
         connect(m_ab);
     }
 
+    void prepare() override { hook_start(m_a->md(), m_a->iface()); }
+
     void TearDown() override
     {
-        qp_gate_open();
+        hook_let_go();
         test_op::TearDown();
     }
 
@@ -167,14 +167,14 @@ TEST_F(test_message_order, message_waits_for_held_put)
 /* On another queue pair a message arrives first, and waits for the put */
 TEST_F(test_message_order, message_waits_for_request)
 {
-    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    hook_gate_close(m_ab, SVC, HOOK_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
     await_waiting(1);
     serve();
     EXPECT_TRUE(m_deliveries.empty());
 
-    qp_gate_open();
+    hook_let_go();
     await_deliveries(1);
     EXPECT_EQ(5u, m_deliveries[0].value);
     m_a->flush(m_ab);
@@ -185,7 +185,7 @@ TEST_F(test_message_order, waiting_messages_are_bounded)
 {
     uint64_t count = 0;
 
-    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    hook_gate_close(m_ab, SVC, HOOK_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     while ((count < 1000) && (message(m_ab, count) == UCS_OK)) {
         ++count;
@@ -195,7 +195,7 @@ TEST_F(test_message_order, waiting_messages_are_bounded)
     EXPECT_LT(32u, count); /* Less what has waited before */
     EXPECT_GE(64u, count);
     EXPECT_TRUE(m_deliveries.empty());
-    qp_gate_open();
+    hook_let_go();
     for (; count < 300; ++count) {
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_other(m_ab, 6); }));
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, count); }));
@@ -216,8 +216,8 @@ TEST_F(test_message_order, message_outlives_its_connection)
     m_a->disconnect(m_ab);
     await([&]() {
         m_a->progress(); /* Not the target's, which would see the message */
-        return qp_gate_are_freed(m_a->iface()) &&
-               (qp_gate_num_served(m_b->iface()) == 0);
+        return eps_are_freed(m_a->iface()) &&
+               (num_served(m_b->iface()) == 0);
     });
     EXPECT_TRUE(m_deliveries.empty());
     await_deliveries(1);
@@ -240,7 +240,7 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
 {
     uint64_t responders = m_b->counter("cm_responders");
 
-    qp_gate_close(m_ab, SVC, QP_GATE_SEND);
+    hook_gate_close(m_ab, SVC, HOOK_SEND);
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
     await_waiting(1);
@@ -253,7 +253,7 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     serve();
     EXPECT_TRUE(m_deliveries.empty());
     EXPECT_EQ(0u, *remote_word(other));
-    qp_gate_open();
+    hook_let_go();
     m_ab = m_a->connect(m_b->address());
 }
 

@@ -1,6 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "polls.h"
+#include "hook.h"
+#include "internals.h"
 #include "test_op.h"
 
 #include <atomic>
@@ -469,7 +470,7 @@ TEST_F(test_prio_sched, service_is_polled_beside_slices)
     uct_rkey_t rkey = m_b->unpack(memory.packed_key());
     uint64_t value  = 0;
 
-    polls_start(m_a->md(), m_a->iface()); /* Before its service's thread */
+    hook_start(m_a->md(), m_a->iface()); /* Before its service's thread */
     m_b->wire_up(m_ba, &value, memory.address(), rkey);
     for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
         unsigned calls = 0;
@@ -477,14 +478,14 @@ TEST_F(test_prio_sched, service_is_polled_beside_slices)
 
         ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
         await([&]() {
-            unsigned polls  = polls_of_service();
-            bool has_slices = polls_have_slices(m_a->iface());
+            unsigned polls  = hook_service_polls();
+            bool has_slices = iface_has_slices(m_a->iface());
 
             m_a->progress();
             calls += has_slices;
             /* The last completion of the call ends the last slice */
-            if (has_slices && polls_have_slices(m_a->iface())) {
-                EXPECT_LT(polls, polls_of_service());
+            if (has_slices && iface_has_slices(m_a->iface())) {
+                EXPECT_LT(polls, hook_service_polls());
             }
             return comp.done;
         });

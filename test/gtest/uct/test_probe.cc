@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "probe_hook.h"
+#include "hook.h"
 #include "uct_test.h"
 
 #include <array>
@@ -23,7 +23,7 @@ protected:
 
         m_target.reset(new entity(config_t{{"CM_PROBE_INTERVAL", "10ms"}}));
         m_memory.reset(new buffer(m_target->md(), 4096));
-        probe_hook_start(m_target->md(), m_target->iface());
+        hook_start(m_target->md(), m_target->iface());
         m_live.reset(new entity);
         m_live->add_progress(m_target.get());
         rkey = m_live->unpack(m_memory->packed_key());
@@ -31,12 +31,12 @@ protected:
             m_live->wire_up(m_live->connect(m_target->address()), "12345678",
                             m_memory->address(), rkey);
         }
-        probe_hook_watch(GetParam());
+        hook_watch_probes(GetParam(), false);
     }
 
     void TearDown() override
     {
-        probe_hook_let_go();
+        hook_let_go();
         m_live.reset();
         m_memory.reset();
         m_target.reset();
@@ -45,9 +45,9 @@ protected:
     /* Queue pairs that have been asked, in their order */
     static std::vector<uint32_t> asked()
     {
-        static std::array<uint32_t, PROBE_HOOK_MAX> qpns;
+        static std::array<uint32_t, HOOK_MAX_PROBES> qpns;
 
-        return {qpns.begin(), qpns.begin() + probe_hook_asked(qpns.data())};
+        return {qpns.begin(), qpns.begin() + hook_probes(qpns.data())};
     }
 
     static std::set<uint32_t> different()
@@ -86,12 +86,12 @@ TEST_P(test_probe, each_requester_is_asked)
 TEST_P(test_probe, rounds_go_on_where_they_ended)
 {
     m_live->wait([&]() { return different().size() == count; });
-    probe_hook_hold();
-    m_live->wait([&]() { return probe_hook_num_held() == max_probes; });
+    hook_watch_probes(GetParam(), true);
+    m_live->wait([&]() { return hook_num_held() == max_probes; });
     for (unsigned i = max_probes; i < 2 * count; ++i) {
         await_round();
-        ASSERT_EQ(max_probes, probe_hook_num_held());
-        probe_hook_let_one_go();
+        ASSERT_EQ(max_probes, hook_num_held());
+        hook_let_one_go();
         m_live->wait([&]() { return asked().size() > i; });
     }
 
@@ -131,7 +131,7 @@ TEST_P(test_probe, dead_requester_is_found_among_live_ones)
         dead.kill();
         m_live->wait([&]() { return responders() <= 2 * count; });
     }
-    probe_hook_watch(GetParam()); /* Forgets the dead ones */
+    hook_watch_probes(GetParam(), false); /* Forgets the dead ones */
     m_live->wait([&]() { return different().size() == count; });
     EXPECT_EQ(2 * count, responders());
 }

@@ -1,7 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "internals.h"
-#include "refuser.h"
 #include "svc_requester.h"
 #include "uct_test.h"
 
@@ -140,7 +139,7 @@ TEST(test_wireup_end, ids_return_late)
         used.insert(conn_index(ep));
         a.wait([&]() { return a.counter("cm_connected") == i + 1u; });
         a.disconnect(ep);
-        a.wait([&]() { return refuser_is_settled(a.iface()); });
+        a.wait([&]() { return iface_is_settled(a.iface()); });
     }
     EXPECT_EQ(16u, used.size());
 }

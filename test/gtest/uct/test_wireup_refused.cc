@@ -1,10 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-#include "refuser.h"
+#include "hook.h"
+#include "internals.h"
 #include "uct_test.h"
 
 #include <climits>
-#include <cstring>
 #include <random>
 
 #include <unistd.h>
@@ -23,7 +23,7 @@ protected:
         m_b.reset(new entity);
         m_a->add_progress(m_b.get());
         uct_iface_set_am_handler(m_b->iface(), 1, on_am, this, 0);
-        refuser_start(m_a->md());
+        hook_start(m_a->md(), m_a->iface());
     }
 
     void TearDown() override
@@ -45,34 +45,6 @@ protected:
         return uct_ep_am_short(m_ep, 1, m_num_sent++, nullptr, 0);
     }
 
-    /* Calls things() while the endpoint has no connection, because the peer
-     * does not answer. Then the peer answers, and the first `after` sends
-     * pass. */
-    void early(unsigned after, unsigned count,
-               const std::function<void()> &things)
-    {
-        refuser_hold(m_b->iface());
-        if (m_ep == nullptr) {
-            m_ep = m_a->connect(m_b->address());
-        }
-        things();
-        refuser_refuse(after, count);
-        refuser_release(m_b->iface());
-        await([&]() {
-            refuser_answer(m_b->iface());
-            return refuser_num_refused() > 0;
-        });
-    }
-
-    void send_early(unsigned num_messages, unsigned after, unsigned count = 1)
-    {
-        early(after, count, [&]() {
-            for (unsigned i = 0; i < num_messages; ++i) {
-                ASSERT_EQ(UCS_OK, send());
-            }
-        });
-    }
-
     void progress_for_long()
     {
         for (int i = 0; i < 1000; ++i) {
@@ -88,12 +60,12 @@ protected:
         for (size_t i = 0; i < m_received.size(); ++i) {
             EXPECT_EQ(i, m_received[i]);
         }
-        EXPECT_EQ(0u, refuser_num_overtakers());
+        EXPECT_EQ(0u, hook_num_overtakers());
     }
 
     void expect_settled(unsigned num_errors)
     {
-        m_a->wait([&]() { return refuser_is_settled(m_a->iface()); });
+        m_a->wait([&]() { return iface_is_settled(m_a->iface()); });
         m_a->wait([&]() { return m_b->counter("cm_responders") == 0; });
         progress_for_long();
         EXPECT_EQ(num_errors, m_a->num_errors);
@@ -117,72 +89,6 @@ protected:
     std::vector<uint64_t>   m_received;           /* By b */
 };
 
-/* A completion that calls a function of the test */
-struct flush_then : uct_completion_t {
-    explicit flush_then(const std::function<void()> &function) :
-        then(function)
-    {
-        count  = 1;
-        status = UCS_OK;
-        func   = [](uct_completion_t *self) {
-            auto flush = static_cast<flush_then*>(self);
-            ++flush->num_calls;
-            flush->then();
-        };
-    }
-
-    std::function<void()> then;
-    unsigned              num_calls = 0;
-};
-
-TEST_F(test_wireup_refused, pending_requests_get_the_error)
-{
-    struct request : uct_pending_req_t {
-        std::function<ucs_status_t()> send;
-        ucs_status_t                  status = UCS_ERR_NO_RESOURCE;
-    } request;
-
-    request.send = [&]() { return send(); };
-    request.func = [](uct_pending_req_t *self) {
-        auto req    = static_cast<struct request*>(self);
-        req->status = req->send();
-        return (req->status == UCS_ERR_NO_RESOURCE) ? req->status : UCS_OK;
-    };
-    early(3, 1, [&]() {
-        while (send() == UCS_OK) {
-            ASSERT_GT(100u, m_num_sent);
-        }
-        ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &request, 0));
-    });
-    m_a->wait([&]() { return request.status != UCS_ERR_NO_RESOURCE; });
-    EXPECT_TRUE(UCS_STATUS_IS_ERR(request.status));
-    expect_failed(3);
-}
-
-/* The connection for RMA is made later */
-TEST_F(test_wireup_refused, request)
-{
-    flush_then flush([]() {});
-    buffer memory(m_b->md(), 4096);
-    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
-    uint64_t value  = 1;
-
-    m_ep = m_a->connect(m_b->address());
-    m_a->wait([&]() { return m_a->counter("cm_connected") == 1; });
-    early(1, 1, [&]() {
-        for (int i = 0; i < 2; ++i) {
-            ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ep, &value, sizeof(value),
-                                               memory.address(i * 8), rkey));
-        }
-        ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ep, 0, &flush));
-    });
-    m_a->wait([&]() { return flush.num_calls > 0; });
-    EXPECT_TRUE(UCS_STATUS_IS_ERR(flush.status));
-    expect_failed(0);
-    EXPECT_EQ(1u, flush.num_calls);
-    EXPECT_EQ(0u, *memory.ptr<uint64_t>(8));
-}
-
 /* At any moment of wire-up, in which two threads take part */
 TEST_F(test_wireup_refused, at_random)
 {
@@ -192,7 +98,7 @@ TEST_F(test_wireup_refused, at_random)
 
     SCOPED_TRACE("seed " + std::to_string(seed));
     for (unsigned round = 0; round < num_rounds; ++round) {
-        flush_then flush([]() {});
+        completion flush;
         unsigned after      = random() % 5;
         unsigned pause      = random() % 300;
         ucs_status_t status = UCS_ERR_NO_RESOURCE;
@@ -201,7 +107,7 @@ TEST_F(test_wireup_refused, at_random)
         m_received.clear();
         m_a->failed.clear();
         m_a->num_errors = 0;
-        refuser_refuse(after, 1);
+        hook_refuse(m_a->md(), after, 1);
         m_ep       = m_a->connect(m_b->address());
         double end = now() + pause * 1e-6;
         while (m_a->failed.empty()) {
@@ -217,10 +123,10 @@ TEST_F(test_wireup_refused, at_random)
             }
         }
         if (status == UCS_INPROGRESS) {
-            m_a->wait([&]() { return flush.num_calls > 0; });
+            m_a->wait([&]() { return flush.done; });
         }
         expect_failed(after);
-        EXPECT_EQ((status == UCS_INPROGRESS) ? 1u : 0u, flush.num_calls);
+        EXPECT_EQ(status == UCS_INPROGRESS, flush.done);
         ASSERT_FALSE(HasFailure()) << "round " << round;
     }
 }
@@ -234,7 +140,7 @@ TEST_F(test_wireup_refused, the_final_message)
 
     m_a.reset(new entity(config_t{{"TX_CQ_LEN", "16"}}));
     m_a->add_progress(m_b.get());
-    refuser_start(m_a->md());
+    hook_start(m_a->md(), m_a->iface());
     m_ep = m_a->connect(m_b->address());
     for (unsigned i = 0; i < count; ++i) {
         others.push_back(m_a->connect(m_b->address()));
@@ -245,11 +151,11 @@ TEST_F(test_wireup_refused, the_final_message)
     for (auto ep : others) {
         m_a->disconnect(ep);
     }
-    refuser_refuse(0, UINT_MAX);
+    hook_refuse(m_a->md(), 0, UINT_MAX);
     m_a->disconnect(m_ep);
-    EXPECT_EQ(0u, refuser_num_refused()) << "there was room for it";
-    m_a->wait([&]() { return refuser_is_settled(m_a->iface()); });
-    EXPECT_GE(refuser_num_refused(), 1u);
+    EXPECT_EQ(0u, hook_num_refused()) << "there was room for it";
+    m_a->wait([&]() { return iface_is_settled(m_a->iface()); });
+    EXPECT_GE(hook_num_refused(), 1u);
     EXPECT_EQ(0u, m_a->num_errors);
 }
 
@@ -263,7 +169,7 @@ TEST_F(test_wireup_refused, handler_destroys_others)
         eps.push_back(m_a->connect(m_b->address()));
     }
     m_a->wait([&]() { return m_a->counter("cm_connected") == eps.size(); });
-    refuser_refuse(0, eps.size());
+    hook_refuse(m_a->md(), 0, eps.size());
     for (auto ep : eps) {
         m_ep = ep;
         ASSERT_EQ(UCS_ERR_IO_ERROR, send());

@@ -629,6 +629,7 @@ void uct_pair_test::SetUp()
     m_b.reset(new entity(config()));
     m_a->add_progress(m_b.get());
     m_b->add_progress(m_a.get());
+    prepare();
     m_ab = m_a->connect(m_b->address());
     m_ba = m_b->connect(m_a->address());
 }

@@ -252,6 +252,7 @@ protected:
     void SetUp() override;
     void TearDown() override;
     virtual config_t config() { return {}; }
+    virtual void prepare() {} /* Before the first connection */
 
     std::unique_ptr<entity> m_a, m_b;
     uct_ep_h                m_ab = nullptr; /* Endpoint of a to b */
