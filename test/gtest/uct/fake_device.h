@@ -6,31 +6,40 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <ucs/type/status.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /*
- * A verbs device whose DMA goes through views, made of the emulated RNIC: its
- * back end flushes when it invalidates, so it has no drain. It can refuse
- * things, and it can lie.
+ * The emulated RNIC as another device: one whose DMA goes through views, whose
+ * back end flushes when it invalidates, so that it has no drain, or one with
+ * on-demand paging. It can refuse things, and it can lie. A process has one at
+ * a time.
  */
 
 /* What the device does wrong */
 typedef enum fake_lie {
     FAKE_HONEST,
+
+    /* Views */
     FAKE_SIGNATURE,      /* absent pages read as something else */
-    FAKE_NOT_POPULATED,  /* populating has no effect */
-    FAKE_WRONG_DATA,     /* READs return wrong data */
-    FAKE_WRONG_STATES,   /* READs of states return wrong states */
     FAKE_OLD_STATES,     /* READs of states return what the first one did */
     FAKE_NOT_TAKEN,      /* invalidating has no effect */
     FAKE_WRITES_ABSENT,  /* WRITEs reach absent pages */
-    FAKE_READS_TAKEN,    /* READs reach pages that were taken */
     FAKE_LATE_WRITE,     /* data arrives after an invalidation */
     FAKE_LATE_READ,      /* data is fetched after an invalidation */
     FAKE_OVERTAKEN,      /* data arrives after the READ behind it */
-    FAKE_FAILS           /* operations fail */
+
+    /* On-demand paging */
+    FAKE_NOT_THERE,      /* none is reported */
+    FAKE_NO_WRITE,       /* only that of READ is */
+    FAKE_REFUSES,        /* registrations fail with the errno */
+    FAKE_NO_IMPLICIT,    /* only those of the whole address space do */
+    FAKE_STUCK,          /* it keeps the pages that it has once seen */
+    FAKE_SHARED,         /* it writes to pages that it should copy */
+    FAKE_PAGE_STARTS     /* transfers begin at the beginning of pages */
 } fake_lie_t;
 
 /* UCX_NPRDMA_MONITOR */
@@ -54,28 +63,52 @@ typedef struct fake_params {
     int            no_read;      /* nonzero: no RDMA READ */
 } fake_params_t;
 
-typedef struct fake_device fake_device_t;
+/* The device, and what came of opening it */
+typedef struct fake_device {
+    ucs_status_t status;
+    int          has_zcopy;
+    size_t       region_size;
+    double       region_time;
+    uint64_t     drains;
+    uint64_t     counted_pages;  /* populated or taken away, say the counters */
 
-/* @return Device, also if the MD could not be opened; NULL: no emulated RNIC */
+    char         why[128];       /* empty if there is none */
+    int          is_implicit;
+    double       reg_cost;
+} fake_device_t;
+
+/** Open the device, and zero copy by views.
+ *  @return It, also if there is no zero copy */
 fake_device_t *fake_open(const fake_params_t *params);
-void fake_close(fake_device_t *device);
+void fake_close(void);
 
-/* Result of opening the MD's memory, ucs_status_t */
-int fake_status(const fake_device_t *device);
-int fake_has_zcopy(const fake_device_t *device);
-size_t fake_region_size(const fake_device_t *device);
-double fake_region_time(const fake_device_t *device);
-uint64_t fake_drains(const fake_device_t *device);
+/** Register memory, which need not be mapped.
+ *  @return Length of its region in bytes, or 0 if there is none */
+size_t fake_register(uint64_t address, size_t length);
 
-/* Pages that the counters say were populated or taken away */
-uint64_t fake_counted_pages(const fake_device_t *device);
+/** Open the device, and its on-demand paging.
+ *  @return It. After an error there is nothing to close. */
+fake_device_t *fake_odp_open(fake_lie_t lie, int error);
+void fake_odp_close(void);
 
-/* Registers memory, which need not be mapped.
- * @return Length of its region in bytes, or 0 if there is none */
-size_t fake_register(fake_device_t *device, uint64_t address, size_t length);
+/** From now on, registrations fail with an errno value, after some more. */
+void fake_odp_refuse(unsigned after, int error);
 
-/* Back ends that are open, and registrations on the device */
-extern int fake_num_open, fake_num_mrs;
+/** uct_nprdma_odp_export() and _unexport(), of one registration at a time. */
+ucs_status_t fake_odp_export(uintptr_t address, size_t length, uint32_t access);
+void fake_odp_unexport(void);
+
+/** uct_nprdma_odp_lkey() */
+uint32_t fake_odp_lkey(uintptr_t address, size_t length, int is_write);
+
+/* Size in bytes of a part of the address space */
+#define FAKE_ODP_PART_SIZE ((size_t)4 << 20)
+
+/** @return Number of parts that may be used. */
+unsigned fake_odp_max_parts(void);
+
+/* Back ends that are open, registrations on the device, and those ever */
+extern int fake_num_open, fake_num_mrs, fake_num_registrations;
 
 #ifdef __cplusplus
 }

@@ -38,8 +38,8 @@ int conn_is_connected(uct_ep_h ep, unsigned kind);
 int eps_are_freed(uct_iface_h iface);
 
 /**
- * @return Nonzero if an interface has nothing outstanding: all queue entries and
- *         buffers of sends are back, and destroyed endpoints are freed.
+ * @return Nonzero if an interface has nothing outstanding: all queue entries
+ *         and buffers of sends are back, and destroyed endpoints are freed.
  */
 int iface_is_settled(uct_iface_h iface);
 

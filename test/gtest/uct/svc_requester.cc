@@ -4,7 +4,7 @@
 
 extern "C" {
 #include "npemu.h"
-#include "uct/ib/nprdma/wire/nprdma_wire.h"
+#include "uct/ib/nprdma/wire/nprdma_key.h"
 }
 
 #include <algorithm>
@@ -22,9 +22,7 @@ constexpr uint32_t psn         = 77;
 constexpr int      num_replies = UCT_NPRDMA_SVC_MAX_REPLIES;
 constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
 
-constexpr int      num_sends   = 64;
-
-enum command : int { SEND, SEND_ALL, RECEIVE, DATAGRAM, LEAVE, AGAIN };
+enum command : int { SEND, RECEIVE, DATAGRAM, LEAVE, AGAIN };
 
 void check(bool condition, const char *what)
 {
@@ -57,31 +55,18 @@ public:
 
     bool send(const std::vector<char> &message)
     {
-        return post_send(message, 0) &&
+        ibv_sge sge    = {(uintptr_t)m_memory.data(), (uint32_t)message.size(),
+                          m_mr->lkey};
+        ibv_send_wr wr = {};
+        ibv_send_wr *bad;
+
+        std::copy(message.begin(), message.end(), m_memory.begin());
+        wr.sg_list    = &sge;
+        wr.num_sge    = !message.empty();
+        wr.opcode     = IBV_WR_SEND;
+        wr.send_flags = IBV_SEND_SIGNALED;
+        return (ibv_post_send(m_rc, &wr, &bad) == 0) &&
                (wait(m_send_cq).status == IBV_WC_SUCCESS);
-    }
-
-    int send_all(const std::vector<std::vector<char>> &messages)
-    {
-        bool is_good = true;
-        int on_way   = 0;
-        int arrived  = 0;
-
-        for (auto &message : messages) {
-            if (!is_good || !post_send(message, IBV_SEND_INLINE)) {
-                break;
-            }
-            ++on_way;
-            while (is_good && (on_way == num_sends)) {
-                is_good  = wait(m_send_cq).status == IBV_WC_SUCCESS;
-                arrived += is_good;
-                --on_way;
-            }
-        }
-        for (; on_way > 0; --on_way) {
-            arrived += wait(m_send_cq).status == IBV_WC_SUCCESS;
-        }
-        return arrived;
     }
 
     std::vector<char> receive()
@@ -129,21 +114,6 @@ public:
     }
 
 private:
-    bool post_send(const std::vector<char> &message, unsigned flags)
-    {
-        ibv_sge sge    = {(uintptr_t)m_memory.data(), (uint32_t)message.size(),
-                          m_mr->lkey};
-        ibv_send_wr wr = {};
-        ibv_send_wr *bad;
-
-        std::copy(message.begin(), message.end(), m_memory.begin());
-        wr.sg_list    = &sge;
-        wr.num_sge    = !message.empty();
-        wr.opcode     = IBV_WR_SEND;
-        wr.send_flags = IBV_SEND_SIGNALED | flags;
-        return ibv_post_send(m_rc, &wr, &bad) == 0;
-    }
-
     /* Slot 0 is the source of sends, the other slots are receives */
     char *slot(size_t index) { return &m_memory[index * slot_size]; }
 
@@ -159,7 +129,7 @@ private:
         m_pd      = npemu_alloc_pd(m_context);
         m_mr      = npemu_reg_mr(m_pd, m_memory.data(), m_memory.size(),
                                  IBV_ACCESS_LOCAL_WRITE);
-        m_send_cq = npemu_create_cq(m_context, num_sends, nullptr, nullptr, 0);
+        m_send_cq = npemu_create_cq(m_context, 2, nullptr, nullptr, 0);
         m_recv_cq = npemu_create_cq(m_context, num_replies + 4, nullptr,
                                     nullptr, 0);
         check(m_mr && m_send_cq && m_recv_cq, "cannot set up the device");
@@ -175,8 +145,7 @@ private:
         init.send_cq          = m_send_cq;
         init.recv_cq          = m_recv_cq;
         init.qp_type          = type;
-        init.cap.max_send_wr  = num_sends;
-        init.cap.max_inline_data = sizeof(uct_nprdma_svc_request_t);
+        init.cap.max_send_wr  = 2;
         init.cap.max_recv_wr  = num_replies + 1;
         init.cap.max_send_sge = init.cap.max_recv_sge = 1;
         ibv_qp *qp = npemu_create_qp(m_pd, &init);
@@ -314,21 +283,12 @@ PEER_FUNCTION(requester)
 {
     target_address target = parent.get<target_address>();
     std::unique_ptr<connection> conn(new connection(target));
-    std::vector<std::vector<char>> messages;
 
     parent.put(0);
     for (;;) {
         switch (parent.get<command>()) {
         case SEND:
             parent.put((int)conn->send(parent.get_bytes()));
-            break;
-        case SEND_ALL:
-            messages.resize(parent.get<size_t>());
-            for (auto &message : messages) {
-                message = parent.get_bytes();
-            }
-            conn.reset(new connection(target));
-            parent.put(conn->send_all(messages));
             break;
         case RECEIVE:
             parent.put_bytes(conn->receive());
@@ -369,17 +329,6 @@ bool svc_requester::send(const bytes &message)
     ++m_sn;
     m_peer.put(SEND);
     m_peer.put_bytes(message);
-    return m_peer.get<int>();
-}
-
-int svc_requester::send_all(const std::vector<bytes> &messages)
-{
-    m_sn = 0;
-    m_peer.put(SEND_ALL);
-    m_peer.put(messages.size());
-    for (auto &message : messages) {
-        m_peer.put_bytes(message);
-    }
     return m_peer.get<int>();
 }
 
@@ -444,4 +393,13 @@ svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length)
     request.address = address;
     request.length  = length;
     return request;
+}
+
+uct_nprdma_svc_request_t svc_request(uint8_t type, const buffer &memory,
+                                     size_t offset, uint32_t length)
+{
+    uct_nprdma_packed_rkey_t key;
+
+    memcpy(&key, memory.packed_key().data(), sizeof(key));
+    return svc_request(type, key.key, memory.address(offset), length);
 }

@@ -26,10 +26,6 @@ public:
     /* Sends a message. Returns false if the connection is gone. */
     bool send(const bytes &message);
 
-    /* Sends short messages on a new connection, without waiting for each to
-     * arrive, until one fails. Returns how many have arrived. */
-    int send_all(const std::vector<bytes> &messages);
-
     /* Returns the next reply. The test fails if none comes. */
     bytes receive();
 
@@ -69,5 +65,9 @@ private:
 /* A request that is complete except for its sequence number */
 uct_nprdma_svc_request_t
 svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length);
+
+/* The same to memory of the target */
+uct_nprdma_svc_request_t svc_request(uint8_t type, const buffer &memory,
+                                     size_t offset, uint32_t length);
 
 #endif

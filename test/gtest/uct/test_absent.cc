@@ -4,10 +4,6 @@
 #include "svc_requester.h"
 #include "test_mem.h"
 
-extern "C" {
-#include "uct/ib/nprdma/wire/nprdma_key.h"
-}
-
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -107,17 +103,11 @@ private:
     std::set<size_t> m_faults;
 };
 
-uint64_t key_of(const buffer &memory)
-{
-    return ((const uct_nprdma_packed_rkey_t*)
-            memory.packed_key().data())->key;
-}
-
 /* What a get sends after the NIC has met an absent page */
 uct_nprdma_svc_request_t fetch(const buffer &memory, size_t index)
 {
-    auto request  = svc_request(UCT_NPRDMA_SVC_FETCH, key_of(memory),
-                                memory.address(index * page), 4096);
+    auto request  = svc_request(UCT_NPRDMA_SVC_FETCH, memory, index * page,
+                                4096);
     request.op    = UCT_NPRDMA_SVC_FETCH_POPULATE;
     request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
     return request;
@@ -126,8 +116,7 @@ uct_nprdma_svc_request_t fetch(const buffer &memory, size_t index)
 uct_nprdma_svc_request_t store(const buffer &memory, size_t offset,
                                size_t length)
 {
-    return svc_request(UCT_NPRDMA_SVC_STORE, key_of(memory),
-                       memory.address(offset), length);
+    return svc_request(UCT_NPRDMA_SVC_STORE, memory, offset, length);
 }
 
 const uct_nprdma_svc_reply_t *header(const svc_requester::bytes &reply)
@@ -200,12 +189,9 @@ protected:
     void expect_other_is_served(int round = 0)
     {
         uint64_t value = 1000 + round;
-        auto atomic    = svc_request(UCT_NPRDMA_SVC_ATOMIC,
-                                     key_of(*m_present), m_present->address(8),
-                                     8);
+        auto atomic    = svc_request(UCT_NPRDMA_SVC_ATOMIC, *m_present, 8, 8);
         uct_nprdma_svc_operands_t operands = {1, 0};
-        auto get = svc_request(UCT_NPRDMA_SVC_FETCH, key_of(*m_present),
-                               m_present->address(), 8);
+        auto get = svc_request(UCT_NPRDMA_SVC_FETCH, *m_present, 0, 8);
 
         *m_present->ptr<uint64_t>(8) = round;
         EXPECT_EQ(UCT_NPRDMA_SVC_OK,
@@ -275,14 +261,14 @@ protected:
 
     /*
      * Stores of a requester wait behind a page. When the page has come, the
-     * requester answers a probe. Before the target sees that, there is a second
-     * connection, whose first store has arrived. The requester's stores are
-     * more than are executed at once, so this one is executed between them.
+     * requester answers a probe and leaves. Before the target sees that, there
+     * is a second connection, whose first store has arrived. The requester's
+     * stores are more than are executed at once, so this one is executed
+     * between them.
      *
-     * @param leaves  Whether the requester leaves behind its answer.
-     * @return        The second connection.
+     * @return The second connection.
      */
-    std::unique_ptr<svc_requester> connect_between_stores(bool leaves)
+    std::unique_ptr<svc_requester> leave_between_stores()
     {
         std::atomic<bool> is_connected{false};
         std::unique_ptr<svc_requester> next;
@@ -295,9 +281,7 @@ protected:
         m_requester->post(store(*m_present, page, 8), bytes_of(99));
         await_faults(1);
         m_probed = [&]() {
-            if (leaves) {
-                m_requester->leave();
-            }
+            m_requester->leave();
             next.reset(new svc_requester(*m_entity));
             auto first   = store(*m_present, page, 8);
             first.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
@@ -350,8 +334,7 @@ TEST_F(test_absent, faults_of_one_peer_overlap)
 TEST_F(test_absent, one_connection_stays_in_order)
 {
     uct_nprdma_svc_operands_t operands = {5, 0};
-    auto atomic  = svc_request(UCT_NPRDMA_SVC_ATOMIC, key_of(*m_present),
-                               m_present->address(), 8);
+    auto atomic  = svc_request(UCT_NPRDMA_SVC_ATOMIC, *m_present, 0, 8);
     auto nop     = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     atomic.flags = nop.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
 
@@ -384,24 +367,6 @@ TEST_F(test_absent, one_connection_stays_in_order)
     EXPECT_EQ('x', *m_present->ptr(page + 3999));
 }
 
-TEST_F(test_absent, threads_are_bounded)
-{
-    open({{"NPRDMA_SVC_THREADS", "3"}});
-    for (unsigned i = 0; i < num_pages; ++i) {
-        m_requester->post(fetch(*m_absent, i));
-    }
-    for (unsigned i = 0; i < num_pages; ++i) {
-        await_faults(std::min(3u, num_pages - i));
-        expect_other_is_served(i);
-        m_held.provide(*m_held.faults().begin());
-    }
-    for (unsigned i = 0; i < num_pages; ++i) {
-        expect_data(i);
-    }
-    EXPECT_EQ(3u, m_entity->counter("pagein_peak"));
-    EXPECT_EQ(3u, m_entity->counter("pagein_threads"));
-}
-
 /* Beyond its share the peer itself waits, and nothing is lost */
 TEST_F(test_absent, flood_beyond_the_share)
 {
@@ -424,31 +389,6 @@ TEST_F(test_absent, flood_beyond_the_share)
     EXPECT_EQ(count - 1, *m_present->ptr<uint64_t>(page));
 }
 
-/* A POPULATE for writing as well, with as much as has come */
-TEST_F(test_absent, populate)
-{
-    auto request  = svc_request(UCT_NPRDMA_SVC_POPULATE, key_of(*m_absent),
-                                m_absent->address(), 4 * page);
-    request.op    = UCT_NPRDMA_SVC_POPULATE_WRITE;
-    request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
-
-    m_requester->post(request);
-    for (unsigned i = 0; i < 4; ++i) {
-        await_faults(1);
-        expect_other_is_served(i);
-        m_held.provide(i);
-    }
-
-    auto reply = m_requester->receive();
-    auto body  = (const uct_nprdma_svc_populated_t*)(header(reply) + 1);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(reply)->status);
-    EXPECT_EQ(4 * page, body->length);
-    for (unsigned i = 0; i < 4; ++i) {
-        EXPECT_EQ(NPRDMA_PAGE_BITS, body->states[i] & NPRDMA_PAGE_BITS);
-    }
-    EXPECT_EQ(1u, m_entity->counter("pagein_jobs"));
-}
-
 /* It does not wait for the page, and the peer gets no data */
 TEST_F(test_absent, deregistered_meanwhile)
 {
@@ -469,7 +409,7 @@ TEST_F(test_absent, peer_dies_meanwhile)
     m_requester->post(store(*m_present, page, 8), bytes_of(99));
     m_requester->post(store(*m_present, page, 4000),
                       svc_requester::bytes(4000, 99));
-    await_faults(2);
+    await_faults(2); /* As many as there may be threads */
     expect_other_is_served();
     m_entity->wait([&]() { return m_entity->counter("cm_responders") == 2; });
     m_requester->kill();
@@ -510,7 +450,7 @@ TEST_F(test_absent, peer_leaves_before_its_request_is_handled)
  * says nothing about the requester after that */
 TEST_F(test_absent, peer_connects_again_while_its_requests_wait)
 {
-    auto next = connect_between_stores(true);
+    auto next = leave_between_stores();
 
     /* Between any two of these the service could execute parked requests */
     for (unsigned i = 0; i < 4 * num_pages; ++i) {
@@ -540,18 +480,6 @@ TEST_F(test_absent, peer_connects_again_while_the_service_is_busy)
                   next.status(store(*m_present, 0, 8), bytes_of(i)));
     }
     EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
-}
-
-/* The control of both: the new connection is of another peer */
-TEST_F(test_absent, other_peer_connects_while_requests_wait)
-{
-    auto next = connect_between_stores(false);
-
-    expect_data(0);
-    EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-              m_requester->status(store(*m_present, 0, 8), bytes_of(1)));
-    EXPECT_EQ(99u, *m_present->ptr<uint64_t>(page));
-    EXPECT_EQ(num_pages + 3u, m_entity->counter("served_stores"));
 }
 
 /* What is closed does not wait for ever for a page */

@@ -8,7 +8,6 @@
 #include "svc_requester.h"
 
 #include <cstring>
-#include <random>
 
 class test_foreign : public ::testing::Test {
 protected:
@@ -77,17 +76,10 @@ TEST_F(test_foreign, wrong_field)
     expect([](auto &bad) { bad.magic = 0; });
     expect([](auto &bad) { ++bad.version; });
     expect([](auto &bad) { bad.type = 0; });
-    expect([](auto &bad) { bad.type = UCT_NPRDMA_CM_TYPE_LAST; });
-    expect([](auto &bad) { bad.type = 255; });
     expect([](auto &bad) { bad.kind = UCT_NPRDMA_CONN_KIND_LAST; });
-    expect([](auto &bad) { bad.reason = UCT_NPRDMA_CM_REASON_LAST; });
     expect([](auto &bad) { bad.ud_qpn = 0; });
-    expect([](auto &bad) { bad.ud_qpn = 1 << 24; });
     expect([](auto &bad) { bad.qp.qpn = 0; });
-    expect([](auto &bad) { bad.qp.qpn = UINT32_MAX; });
-    expect([](auto &bad) { bad.qp.psn = 1 << 24; });
     expect([](auto &bad) { bad.qp.dev.mtu = 0; });
-    expect([](auto &bad) { bad.qp.dev.mtu = 6; });
     expect([](auto &bad) { bad.qp.dev.version = 0; });
 }
 
@@ -105,21 +97,6 @@ TEST_F(test_foreign, wrong_size)
         bytes data = good;
         data.resize(size);
         m_requester.datagram(data);
-    }
-}
-
-TEST_F(test_foreign, random_bytes)
-{
-    auto seed = (unsigned)(now() * 1000);
-    std::mt19937 random(seed);
-
-    SCOPED_TRACE(seed);
-    for (int i = 0; i < 500; ++i) {
-        bytes data(random() % sizeof(uct_nprdma_cm_packet_t));
-        for (char &c : data) {
-            c = random();
-        }
-        expect_counted(data, "cm_malformed");
     }
 }
 

@@ -3,31 +3,7 @@
 #include "internals.h"
 #include "uct_test.h"
 
-extern "C" {
-#include "uct/ib/nprdma/base/nprdma_idle.h"
-}
-
 /* An interface that is not used costs the others of its worker nothing */
-TEST(test_idle, does_not_pause_for_ever)
-{
-    uct_nprdma_idle_t idle = {};
-    unsigned num_pauses    = 0;
-
-    for (unsigned i = 0; i < UCT_NPRDMA_IDLE_LIMIT; ++i) {
-        num_pauses += uct_nprdma_idle_poll(&idle);
-    }
-    EXPECT_EQ(UCT_NPRDMA_IDLE_LIMIT - UCT_NPRDMA_IDLE_FREE, num_pauses);
-    for (unsigned i = 0; i < 10000; ++i) {
-        ASSERT_FALSE(uct_nprdma_idle_poll(&idle)) << i;
-    }
-
-    uct_nprdma_idle_reset(&idle);
-    for (unsigned i = 0; i < UCT_NPRDMA_IDLE_FREE; ++i) {
-        ASSERT_FALSE(uct_nprdma_idle_poll(&idle)) << i;
-    }
-    EXPECT_TRUE(uct_nprdma_idle_poll(&idle));
-}
-
 class test_idle_iface : public uct_pair_test {
 protected:
     void SetUp() override

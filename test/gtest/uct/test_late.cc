@@ -171,19 +171,6 @@ TEST_P(test_late_end, covered_by_another)
     expect_works(rkey);
 }
 
-/* Control: what ends in order is not revoked, so the gate does keep a WRITE */
-TEST_F(test_late, control)
-{
-    completion comp;
-
-    begin(&comp);
-    m_remote->deregister();
-    reuse();
-    hook_let_go();
-    m_a->wait([&]() { return comp.done; });
-    EXPECT_FALSE(is_unchanged());
-}
-
 /* A closed interface: UCP does not end the registrations of a worker's
  * requests. The service has no time to destroy its queue pairs. */
 TEST_F(test_late, closed_interface)

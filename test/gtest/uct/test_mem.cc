@@ -33,29 +33,6 @@ static size_t resident(const void *ptr, size_t length)
 
 /* ---- keys ---- */
 
-TEST_F(test_mem, key_has_range_and_region)
-{
-    buffer memory(m_b->md(), size);
-    buffer inner(m_b->md(), 100, memory.ptr(page + 7));
-    auto key = packed(inner.packed_key());
-
-    EXPECT_EQ(inner.address(), +key.address);
-    EXPECT_EQ(100u, +key.length);
-    ASSERT_EQ(UCT_NPRDMA_KEY_FLAG_REGION, +key.flags);
-    EXPECT_LE(+key.region_address, inner.address());
-    EXPECT_EQ(0u, key.region_address % page);
-    EXPECT_NE(0u, +key.region_id);
-    EXPECT_NE(0u, +key.signature);
-    EXPECT_EQ(3u, (std::set<uint32_t>{+key.r_rkey, +key.w_rkey,
-                                      +key.s_rkey}.size()));
-
-    /* All of one region */
-    auto outer = packed(memory.packed_key());
-    EXPECT_EQ(+outer.region_id, +key.region_id);
-    EXPECT_EQ(+outer.r_rkey, +key.r_rkey);
-    EXPECT_NE(+outer.key, +key.key);
-}
-
 /* UCX demands so since keys say whether they can be invalidated */
 TEST_F(test_mem, only_keys_are_invalidated)
 {
@@ -227,9 +204,6 @@ TEST_F(test_mem, local_handle_is_not_dereferenced)
         remote.fill(1);
     }
 }
-
-
-/* ---- copy mode ---- */
 
 
 /* ---- configuration ---- */

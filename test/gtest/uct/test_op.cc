@@ -143,6 +143,22 @@ void test_op::make(size_t length)
     ASSERT_TRUE(m_remote->has(0, length, PAGE_R | PAGE_W));
 }
 
+void test_op::stop_service(uct_ep_h ep, size_t offset, completion *put)
+{
+    uct_iov_t iov = {m_local->ptr(), 20000, m_local->memh(), 0, 1};
+
+    m_remote->evict(offset, 1);
+    page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(offset));
+    ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+        return uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(offset), m_rkey,
+                                put);
+    }));
+    await([&]() {
+        m_a->progress(); /* Not the target: the gate holds what executes */
+        return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
+    });
+}
+
 ucs_status_t test_op::put_word(size_t offset, uint64_t value)
 {
     return uct_ep_put_short(m_ab, &value, sizeof(value),

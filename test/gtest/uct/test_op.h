@@ -78,6 +78,14 @@ protected:
     /* Creates both buffers and populates them for reading and writing */
     void make(size_t length);
 
+    /* The target's service populates an absent page for a put of an endpoint of
+     * m_a, which lasts until go_on() */
+    void stop_service(uct_ep_h ep, size_t offset, completion *put);
+    void go_on()
+    {
+        page_table_gate_release(m_remote->table(), GATE_MAP);
+    }
+
     /* Runs one operation to its completion, and compares its data */
     void start(op_t op, size_t local, size_t remote, size_t length,
                completion *comp);

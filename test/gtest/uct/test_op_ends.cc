@@ -92,16 +92,6 @@ TEST_F(test_op_ends, invalidated_target_is_refused)
     expect_works();
 }
 
-TEST_F(test_op_ends, unmapped_initiator_fails)
-{
-    far_memory memory(size);
-
-    munmap(memory.ptr(), size);
-    expect_fails(memory.ptr(), m_remote->address(), m_rkey,
-                 UCS_ERR_INVALID_ADDR);
-    expect_works();
-}
-
 /* While replies are outstanding, at different moments */
 TEST_F(test_op_ends, canceled_operations_complete)
 {

@@ -38,136 +38,57 @@ void test_op_order::reconnect()
 }
 
 
-/* ---- overlap: each pair of operations, and each way of the second one ---- */
+/* ---- overlap ---- */
 
-TEST_F(test_op_order, put_waits_for_put)
+/* The later operation is accepted at once, and held. The result is that of one
+ * after the other. */
+TEST_F(test_op_order, overlapping_operations_wait)
 {
-    for (size_t from : {size_t(0), word, word + 3000}) {
-        completion first, last;
+    static const struct {
+        op_t   first, later;
+        size_t from, bytes; /* Of the later one */
+    } cases[] = {{PUT_ZCOPY, PUT_ZCOPY, 0, length},
+                 {PUT_ZCOPY, PUT_ZCOPY, word + 3000, length},
+                 {PUT_ZCOPY, PUT_ZCOPY, word, 8}, /* A request */
+                 {PUT_ZCOPY, GET_BCOPY, word, 4000},
+                 {PUT_ZCOPY, GET_COPIED, word, 4000},
+                 {PUT_ZCOPY, GET_ZCOPY, word, length - word},
+                 {GET_ZCOPY, PUT_ZCOPY, 0, length},
+                 {GET_ZCOPY, PUT_ZCOPY, word, 8}};
+    uint64_t held = 0;
 
-        start_missing(PUT_ZCOPY, &first);
-        std::string sent(m_local->ptr(second), length);
-        uct_iov_t iov = {m_local->ptr(second), length, m_local->memh(), 0, 1};
-        /* Accepted at once, and held */
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(from),
-                                   m_rkey, &last));
-        m_a->wait([&]() { return last.done; });
-        EXPECT_TRUE(first.done);
-        m_a->flush(m_ab);
-        EXPECT_EQ(0, memcmp(sent.data(), m_remote->ptr(from), length)) << from;
-        EXPECT_TRUE(arrived(0, 0, from));
-    }
-    EXPECT_EQ(3u, counter("held_overlaps"));
-}
+    for (auto &it : cases) {
+        for (unsigned times = 1; times <= 5; ++times) {
+            completion first, later;
 
-TEST_F(test_op_order, small_put_waits_for_put)
-{
-    uint64_t held = counter("held_overlaps");
+            renew(it.first, times);
+            std::string local(m_local->ptr(), size);
+            std::string remote(m_remote->ptr(), size);
+            auto apply = [&](op_t op, size_t at, size_t from, size_t bytes) {
+                if (op == PUT_ZCOPY) {
+                    remote.replace(from, bytes, local, at, bytes);
+                } else {
+                    local.replace(at, bytes, remote, from, bytes);
+                }
+            };
 
-    for (uint64_t i = 1; i <= 60; ++i) {
-        completion large, small;
-        ssize_t status;
-
-        start_missing(PUT_ZCOPY, &large, 1 + (i % 5));
-        switch (i % 3) {
-        case 0:
-            ASSERT_EQ(UCS_OK, put_word(word, i));
-            break;
-        case 1:
-            status = uct_ep_put_bcopy(
-                    m_ab,
-                    [](void *dest, void *arg) -> size_t {
-                        memcpy(dest, arg, sizeof(i));
-                        return sizeof(i);
-                    },
-                    &i, m_remote->address(word), m_rkey);
-            ASSERT_EQ((ssize_t)sizeof(i), status);
-            break;
-        default:
-            memcpy(m_local->ptr(second), &i, sizeof(i));
-            uct_iov_t iov = {m_local->ptr(second), sizeof(i), m_local->memh(),
-                             0, 1};
-            ASSERT_EQ(UCS_INPROGRESS,
-                      uct_ep_put_zcopy(m_ab, &iov, 1, m_remote->address(word),
-                                       m_rkey, &small));
-            m_a->wait([&]() { return small.done; });
-            EXPECT_EQ(UCS_OK, small.status);
-        }
-        serve();
-        m_a->flush(m_ab);
-        EXPECT_EQ(i, *remote_word(word));
-        EXPECT_TRUE(large.done);
-        EXPECT_TRUE(arrived(0, 0, word));
-    }
-    EXPECT_EQ(held + 60, counter("held_overlaps"));
-}
-
-TEST_F(test_op_order, get_waits_for_put)
-{
-    for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
-        size_t count = (op == GET_ZCOPY) ? length : 4000;
-        for (unsigned times = 1; times <= 4; ++times) {
-            completion put, got;
-
-            start_missing(PUT_ZCOPY, &put, times);
-            start(op, second, word, std::min(count, length - word), &got);
-            m_a->wait([&]() { return got.done; });
-            EXPECT_EQ(0, memcmp(m_local->ptr(word), m_local->ptr(second),
-                                std::min(count, length - word)))
-                    << "get " << op;
+            start(it.first, 0, 0, length, &first);
+            apply(it.first, 0, 0, length);
+            ASSERT_FALSE(first.done);
+            start(it.later, second, it.from, it.bytes, &later);
+            apply(it.later, second, it.from, it.bytes);
+            EXPECT_EQ(++held, counter("held_overlaps"));
+            serve();
+            m_a->wait([&]() { return first.done && later.done; });
             m_a->flush(m_ab);
+            EXPECT_EQ(0, memcmp(local.data(), m_local->ptr(), size));
+            EXPECT_EQ(0, memcmp(remote.data(), m_remote->ptr(), size));
         }
     }
-    EXPECT_EQ(12u, counter("held_overlaps"));
-}
-
-/* However the later operation writes, the get returns the data from before */
-TEST_F(test_op_order, put_waits_for_get)
-{
-    for (uint64_t i = 1; i <= 60; ++i) {
-        completion got, put;
-
-        renew(GET_ZCOPY, 1 + (i % 5));
-        std::string before(m_remote->ptr(), length);
-        start(GET_ZCOPY, 0, 0, length, &got);
-        ASSERT_FALSE(got.done);
-        if (i % 2) {
-            ASSERT_EQ(UCS_OK, put_word(word, i));
-        } else {
-            start(PUT_ZCOPY, second, 0, length, &put);
-        }
-        serve();
-        m_a->flush(m_ab);
-        EXPECT_EQ(0, memcmp(before.data(), m_local->ptr(), length)) << i;
-        if (i % 2) {
-            EXPECT_EQ(i, *remote_word(word));
-        } else {
-            EXPECT_TRUE(arrived(second, 0, length));
-        }
-    }
-    EXPECT_EQ(60u, counter("held_overlaps"));
 }
 
 
 /* ---- the NIC and the target's software ---- */
-
-/* The target has not executed the stores when a later operation reaches the
- * NIC */
-TEST_F(test_op_order, put_waits_for_request)
-{
-    for (uint64_t i = 1; i <= 60; ++i) {
-        completion put;
-
-        renew(PUT_ZCOPY, 0);
-        ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(word, i); }));
-        start(PUT_ZCOPY, 0, 0, length, &put);
-        serve();
-        m_a->flush(m_ab);
-        EXPECT_TRUE(arrived(0, 0, length)) << i;
-    }
-    EXPECT_GT(counter("held_requests"), 0u);
-}
 
 TEST_F(test_op_order, get_waits_for_request)
 {
@@ -336,19 +257,6 @@ TEST_F(test_op_order, disjoint_operations_pass)
     EXPECT_EQ(1u, *remote_word(word));
 }
 
-/* Neighbours do not overlap, even if they share a page */
-TEST_F(test_op_order, neighbours_pass)
-{
-    completion put;
-
-    start_missing(PUT_ZCOPY, &put);
-    ASSERT_EQ(UCS_OK, put_word(length, 1));
-    EXPECT_EQ(0u, counter("held_overlaps"));
-    ASSERT_EQ(UCS_OK, put_word(length - 1, 1));
-    EXPECT_EQ(1u, counter("held_overlaps"));
-    m_a->flush(m_ab);
-}
-
 /* A range at the end of the address space does not wrap */
 TEST(test_op_order_area, ends_of_the_address_space)
 {
@@ -417,27 +325,10 @@ protected:
         m_a->finish_prefetch();
     }
 
-    /* The target's service populates a page, which lasts until let_go() */
     void hold()
     {
-        uct_iov_t iov = {m_local->ptr(second), 20000, m_local->memh(), 0, 1};
-
         m_populated.reset(new completion);
-        m_remote->evict(slow, 1);
-        page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(slow));
-        ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_put_zcopy(m_busy, &iov, 1, m_remote->address(slow),
-                                    m_rkey, m_populated.get());
-        }));
-        await([&]() {
-            m_a->progress(); /* Not the target: the gate holds what executes */
-            return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
-        });
-    }
-
-    void let_go()
-    {
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        stop_service(m_busy, slow, m_populated.get());
     }
 
     void finish()
@@ -499,7 +390,7 @@ TEST_F(test_op_order_busy, fence_waits_until_held_requests_are_executed)
             return got.done;
         };
         EXPECT_FALSE(happens_early(try_get));
-        let_go();
+        go_on();
         m_a->wait(try_get);
         EXPECT_EQ(value, *remote_word(word));
         finish();
@@ -521,7 +412,7 @@ TEST_F(test_op_order_busy, flush_waits_until_held_requests_are_executed)
         }));
         m_a->wait([&]() { return put.done; });
         EXPECT_FALSE(happens_early([&]() { return flushed.done; }));
-        let_go();
+        go_on();
         m_a->wait([&]() { return flushed.done; });
         EXPECT_EQ(value, *remote_word(word));
         finish();

@@ -176,38 +176,6 @@ TEST_F(test_op_rules, small_put_is_done_once)
     }
 }
 
-/* An atomic is not repeated either */
-TEST_F(test_op_rules, atomics_are_done_once)
-{
-    make(size);
-    uint64_t sum = 0, result = 0;
-
-    *remote_word(0) = 0;
-    for (uint64_t i = 1; i <= 100; ++i) {
-        m_remote->evict(0, 8);
-        page_table_fault_clear(m_remote->table());
-        m_remote->fault(0, PAGE_R | PAGE_W, 1, page_size * (i % 2), 1);
-        if ((i % 2) == 0) {
-            completion comp;
-            ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-                return uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, i,
-                                             &result, m_remote->address(),
-                                             m_rkey, &comp);
-            }));
-            m_a->wait([&]() { return comp.done; });
-            EXPECT_EQ(sum, result);
-        } else {
-            ASSERT_EQ(UCS_OK, m_a->retry([&]() {
-                return uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, i,
-                                            m_remote->address(), m_rkey);
-            }));
-            m_a->flush(m_ab);
-        }
-        sum += i;
-    }
-    EXPECT_EQ(sum, *remote_word(0));
-}
-
 /* An operation of zero length reads no states and checks nothing */
 TEST_F(test_op_rules, zero_length)
 {

@@ -11,11 +11,8 @@ extern "C" {
 
 #include <sched.h>
 
-/*
- * Resources that all endpoints of an interface share. When they are used up, an
- * endpoint with nothing in flight waits for them. When an endpoint ends, the
- * next one gets them.
- */
+/* Resources that all endpoints of an interface share. When an endpoint ends,
+ * the next one gets them. */
 class test_op_shared : public test_op {
 protected:
     static constexpr size_t size  = 1 << 18;
@@ -30,9 +27,7 @@ protected:
     config_t config() override
     {
         config_t config         = test_op::config();
-        config["TX_CQ_LEN"]     = "16";
-        config["SVC_SLOTS"]     = "1";
-        config["ORDER"]         = "atomic"; /* Words pass the large put */
+        config["TX_MODERATION"] = "1"; /* Each request has a completion */
         return config;
     }
 
@@ -43,43 +38,12 @@ protected:
         return uct_ep_put_short(ep, &value, sizeof(value), m_remote->address(),
                                 m_rkey);
     }
-
-    /* The target's service stands still at a page, until the gate is
-     * released */
-    void stop_service(uct_ep_h ep, completion *put)
-    {
-        uct_iov_t iov = {m_local->ptr(), 20000, m_local->memh(), 0, 1};
-
-        m_remote->evict(slow, 1);
-        page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr(slow));
-        ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(slow), m_rkey,
-                                   put));
-        await([&]() {
-            m_a->progress(); /* Not the target: the gate holds what executes */
-            return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
-        });
-        /* What the request itself held of the completion queue comes back */
-        for (int i = 0; i < 100; ++i) {
-            m_a->progress();
-        }
-    }
 };
 
 /* A reply arrives before its endpoint is destroyed, and is not polled. The
  * device places its data when it is polled, in the slot of the endpoint, which
  * another operation may have by then. */
-class test_op_shared_slots : public test_op_shared {
-protected:
-    config_t config() override
-    {
-        config_t config         = test_op::config();
-        config["TX_MODERATION"] = "1"; /* Each request has a completion */
-        return config;
-    }
-};
-
-TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
+TEST_F(test_op_shared, late_reply_changes_no_other_operation)
 {
     static const size_t bytes = 2000; /* Of the reply to the get */
     static const size_t at    = 4096;
@@ -94,7 +58,11 @@ TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
         m_remote->fill(m_seed++);
         ASSERT_EQ(UCS_OK, m_a->retry([&]() { return put_word(ep); }));
         m_a->flush(ep);
-        stop_service(m_ab, &slow_put);
+        stop_service(m_ab, slow, &slow_put);
+        /* What the request itself held of the completion queue comes back */
+        for (int i = 0; i < 100; ++i) {
+            m_a->progress();
+        }
         no_view.r_rkey = 0; /* The target's software executes the get */
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_get_bcopy(
@@ -109,7 +77,7 @@ TEST_F(test_op_shared_slots, late_reply_changes_no_other_operation)
         }
 
         /* The reply is in the completion queue. Nothing polls it. */
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        go_on();
         await([&]() { return m_b->counter("served_fetches") > served; });
         for (int i = 0; i < 300; ++i) {
             m_b->progress();

@@ -30,7 +30,7 @@ protected:
     void TearDown() override
     {
         /* After a failure the service is still held */
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        go_on();
         test_op::TearDown();
     }
 
@@ -81,7 +81,7 @@ protected:
     }
 
     /* The target's service stands still at the first page that it populates */
-    void stop_service(op_t op, completion *large)
+    void stop_at_large(op_t op, completion *large)
     {
         m_remote->evict(0, huge);
         page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr());
@@ -105,81 +105,12 @@ protected:
 
     void finish(std::initializer_list<completion*> comps)
     {
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        go_on();
         for (completion *comp : comps) {
             m_a->wait([&]() { return comp->done; });
             EXPECT_EQ(UCS_OK, comp->status);
         }
         m_a->flush(m_ab);
-    }
-
-    /* All slices that large operations may have wait for the target. A small
-     * get needs the NIC only, and is complete. */
-    void expect_gets_pass()
-    {
-        for (op_t large : {PUT_ZCOPY, GET_ZCOPY}) {
-            completion first, second;
-
-            ASSERT_NO_FATAL_FAILURE(stop_service(large, &first));
-            ASSERT_EQ(UCS_INPROGRESS, start_large(large, &second));
-            progress_all();
-            for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
-                completion small;
-
-                m_remote->fill(m_seed++);
-                ASSERT_EQ(UCS_INPROGRESS, start_small(op, other, &small));
-                for (int i = 0; (i < 1000) && !small.done; ++i) {
-                    m_a->progress();
-                }
-                ASSERT_TRUE(small.done) << "get " << op;
-                EXPECT_EQ(0, memcmp(m_local->ptr(other), m_remote->ptr(other),
-                                    64));
-            }
-            EXPECT_FALSE(first.done);
-            EXPECT_FALSE(second.done);
-            finish({&first, &second});
-        }
-    }
-
-    /* Large operations have all work requests of their send queue that they may
-     * have, because the initiator makes no progress. */
-    void expect_requests_pass()
-    {
-        for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
-            std::vector<completion> large(8);
-            completion fetched, got;
-            uint64_t old = 0;
-            unsigned ams = m_num_ams;
-
-            m_remote->fill(m_seed++);
-            uint64_t word = *remote_word(other + 8);
-            for (auto &comp : large) {
-                ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
-            }
-            EXPECT_EQ(UCS_OK, put_word(other, 77));
-            EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
-                                                   m_remote->address(other + 8),
-                                                   m_rkey));
-            EXPECT_EQ(UCS_INPROGRESS,
-                      uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
-                                            m_remote->address(other + 8),
-                                            m_rkey, &fetched));
-            EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other + 64, &got));
-            EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
-
-            /* The target has got all of them */
-            await([&]() {
-                m_b->progress();
-                return (*remote_word(other) == 77) &&
-                       (*remote_word(other + 8) == word + 2) &&
-                       (m_num_ams == ams + 1);
-            });
-            for (auto &comp : large) {
-                EXPECT_FALSE(comp.done);
-            }
-            finish({&large[0], &large[1], &large[7], &fetched, &got});
-            EXPECT_EQ(word + 1, old);
-        }
     }
 
     unsigned m_num_ams = 0;
@@ -196,9 +127,32 @@ protected:
     }
 };
 
+/* All slices that large operations may have wait for the target. A small
+ * get needs the NIC only, and is complete. */
 TEST_F(test_prio_few, gets_pass_slices)
 {
-    expect_gets_pass();
+    for (op_t large : {PUT_ZCOPY, GET_ZCOPY}) {
+        completion first, second;
+
+        ASSERT_NO_FATAL_FAILURE(stop_at_large(large, &first));
+        ASSERT_EQ(UCS_INPROGRESS, start_large(large, &second));
+        progress_all();
+        for (op_t op : {GET_BCOPY, GET_COPIED, GET_ZCOPY}) {
+            completion small;
+
+            m_remote->fill(m_seed++);
+            ASSERT_EQ(UCS_INPROGRESS, start_small(op, other, &small));
+            for (int i = 0; (i < 1000) && !small.done; ++i) {
+                m_a->progress();
+            }
+            ASSERT_TRUE(small.done) << "get " << op;
+            EXPECT_EQ(0, memcmp(m_local->ptr(other), m_remote->ptr(other),
+                                64));
+        }
+        EXPECT_FALSE(first.done);
+        EXPECT_FALSE(second.done);
+        finish({&first, &second});
+    }
 }
 
 /* Slices are on the queue pair of requests */
@@ -212,9 +166,45 @@ protected:
     }
 };
 
+/* Large operations have all work requests of their send queue that they may
+ * have, because the initiator makes no progress. */
 TEST_F(test_prio_shared, requests_pass_slices)
 {
-    expect_requests_pass();
+    for (op_t op : {PUT_ZCOPY, GET_ZCOPY}) {
+        std::vector<completion> large(8);
+        completion fetched, got;
+        uint64_t old = 0;
+        unsigned ams = m_num_ams;
+
+        m_remote->fill(m_seed++);
+        uint64_t word = *remote_word(other + 8);
+        for (auto &comp : large) {
+            ASSERT_EQ(UCS_INPROGRESS, start_large(op, &comp));
+        }
+        EXPECT_EQ(UCS_OK, put_word(other, 77));
+        EXPECT_EQ(UCS_OK, uct_ep_atomic64_post(m_ab, UCT_ATOMIC_OP_ADD, 1,
+                                               m_remote->address(other + 8),
+                                               m_rkey));
+        EXPECT_EQ(UCS_INPROGRESS,
+                  uct_ep_atomic64_fetch(m_ab, UCT_ATOMIC_OP_ADD, 1, &old,
+                                        m_remote->address(other + 8),
+                                        m_rkey, &fetched));
+        EXPECT_EQ(UCS_INPROGRESS, start_small(GET_BCOPY, other + 64, &got));
+        EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
+
+        /* The target has got all of them */
+        await([&]() {
+            m_b->progress();
+            return (*remote_word(other) == 77) &&
+                   (*remote_word(other + 8) == word + 2) &&
+                   (m_num_ams == ams + 1);
+        });
+        for (auto &comp : large) {
+            EXPECT_FALSE(comp.done);
+        }
+        finish({&large[0], &large[1], &large[7], &fetched, &got});
+        EXPECT_EQ(word + 1, old);
+    }
 }
 
 /* Large operations have all operations that they may have. Also held ones need
@@ -307,7 +297,7 @@ protected:
 
     void TearDown() override
     {
-        page_table_gate_release(m_remote->table(), GATE_MAP);
+        go_on();
         m_stop_buffer.reset();
         m_stopper.reset();
         test_prio::TearDown();
@@ -359,7 +349,7 @@ TEST_F(test_prio_copy, assist_passes_copies)
     EXPECT_EQ(1u, counter("assist_small"));
     EXPECT_EQ(requests + 1, counter("svc_requests"));
 
-    page_table_gate_release(m_remote->table(), GATE_MAP);
+    go_on();
     m_a->wait([&]() { return got.done; });
     EXPECT_FALSE(large.done);
     m_a->wait([&]() { return large.done && m_stopped.done; });
@@ -397,7 +387,7 @@ TEST_F(test_prio_copy, slots_are_left)
               uct_ep_put_zcopy(eps.back(), &iov, 1, m_remote->address(place),
                                m_rkey, &put));
 
-    page_table_gate_release(m_remote->table(), GATE_MAP);
+    go_on();
     for (completion &comp : large) {
         m_a->wait([&]() { return comp.done; });
         EXPECT_EQ(UCS_OK, comp.status);

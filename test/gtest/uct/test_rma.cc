@@ -5,8 +5,8 @@
 #include <cstring>
 #include <vector>
 
-/* Put and get of every length that has its own way, data compared byte by byte.
- * Those with zero copy are test_op_plan's. */
+/* Put and get beside test_op_plan's and test_op_order_random's, which have
+ * every length */
 class test_rma : public uct_buffer_test {
 protected:
     static constexpr size_t large = 300000;
@@ -19,69 +19,7 @@ protected:
         m_local->fill(1);
         m_remote->fill(2);
     }
-
-    static void unpack(void *arg, const void *data, size_t length)
-    {
-        memcpy(arg, data, length);
-    }
-
-    void expect_put(const std::vector<char> &before, size_t offset,
-                    size_t length)
-    {
-        EXPECT_EQ(0, memcmp(m_remote->ptr(offset), m_local->ptr(), length));
-        EXPECT_EQ(0, memcmp(m_remote->ptr(), before.data(), offset));
-        EXPECT_EQ(0, memcmp(m_remote->ptr(offset + length),
-                            before.data() + offset + length,
-                            m_remote->length() - offset - length));
-    }
-
-    std::vector<char> snapshot() const
-    {
-        return std::vector<char>(m_remote->ptr(),
-                                 m_remote->ptr(m_remote->length()));
-    }
 };
-
-TEST_F(test_rma, put_short)
-{
-    size_t max_short = m_a->attr().cap.put.max_short;
-
-    ASSERT_GE(max_short, 64u);
-    for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(3), size_t(4),
-                          size_t(7), size_t(8), size_t(9), size_t(64),
-                          max_short}) {
-        for (size_t offset : {0, 1, 4, 4090}) {
-            auto before = snapshot();
-            m_local->fill(length * 10 + offset);
-            EXPECT_EQ(UCS_OK, m_a->retry([&]() {
-                return uct_ep_put_short(m_ab, m_local->ptr(), length,
-                                        m_remote->address(offset), m_rkey);
-            }));
-            m_a->flush(m_ab);
-            expect_put(before, offset, length);
-        }
-    }
-}
-
-TEST_F(test_rma, get_bcopy)
-{
-    size_t max_bcopy = m_a->attr().cap.get.max_bcopy;
-
-    ASSERT_GE(max_bcopy, 8192u);
-    for (size_t length : {size_t(0), size_t(1), size_t(2), size_t(4), size_t(8),
-                          size_t(47), size_t(48), size_t(49), size_t(4096),
-                          max_bcopy}) {
-        memset(m_local->ptr(), 0, m_local->length());
-        m_remote->fill(length);
-        EXPECT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
-            return uct_ep_get_bcopy(m_ab, unpack, m_local->ptr(1), length,
-                                    m_remote->address(8), m_rkey, comp);
-        }));
-        EXPECT_EQ(0, *m_local->ptr());
-        EXPECT_EQ(0, memcmp(m_local->ptr(1), m_remote->ptr(8), length));
-        EXPECT_EQ(0, *m_local->ptr(1 + length));
-    }
-}
 
 TEST_F(test_rma, iov)
 {

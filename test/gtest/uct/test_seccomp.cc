@@ -115,37 +115,12 @@ ucs_status_t transfer(peer &target, entity &e)
     return UCS_OK;
 }
 
-/* What a process and its children write to stderr */
-class stderr_text {
-public:
-    stderr_text() : m_file(tmpfile()), m_old(dup(2))
-    {
-        dup2(fileno(m_file), 2);
-    }
-
-    std::string end()
-    {
-        std::string text(1 << 16, 0);
-
-        dup2(m_old, 2);
-        close(m_old);
-        text.resize(pread(fileno(m_file), &text[0], text.size(), 0));
-        fclose(m_file);
-        fputs(text.c_str(), stderr);
-        return text;
-    }
-
-private:
-    FILE *m_file;
-    int  m_old;
-};
-
 PEER_FUNCTION(container)
 {
     const profile &p = profiles[parent.get<int>()];
-    stderr_text text;
     complaints log;
 
+    testing::internal::CaptureStderr(); /* Also that of children */
     find_component();
     std::unique_ptr<peer> target;
     if (!p.to_both) {
@@ -156,7 +131,6 @@ PEER_FUNCTION(container)
         EXPECT_THROW(entity(), std::runtime_error);
         EXPECT_EQ(1u, log.lines().size());
         EXPECT_EQ(1u, count(log, p.told));
-        text.end();
         return 0;
     }
 
@@ -173,7 +147,9 @@ PEER_FUNCTION(container)
     EXPECT_EQ(0, target->join());
     EXPECT_EQ(UCS_OK, status);
     EXPECT_EQ(0u, log.lines().size());
-    bool told = text.end().find(p.told) != std::string::npos;
+    std::string text = testing::internal::GetCapturedStderr();
+    fputs(text.c_str(), stderr);
+    bool told = text.find(p.told) != std::string::npos;
     EXPECT_EQ(p.expected != COPIES, told);
     return 0;
 }

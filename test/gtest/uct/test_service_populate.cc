@@ -3,10 +3,6 @@
 #include "page_table.h"
 #include "svc_requester.h"
 
-extern "C" {
-#include "uct/ib/nprdma/wire/nprdma_key.h"
-}
-
 #include <nprdma_page_state.h>
 
 #include <algorithm>
@@ -110,18 +106,12 @@ protected:
         m_requester.reset(new svc_requester(*m_entity));
     }
 
-    static uint64_t key(const buffer &memory)
-    {
-        return ((const uct_nprdma_packed_rkey_t*)
-                memory.packed_key().data())->key;
-    }
-
     static uct_nprdma_svc_request_t
     request(const buffer &memory, size_t offset, size_t length, int is_write,
             size_t prefetch = 0)
     {
-        auto req     = svc_request(UCT_NPRDMA_SVC_POPULATE, key(memory),
-                                   memory.address(offset), length);
+        auto req     = svc_request(UCT_NPRDMA_SVC_POPULATE, memory, offset,
+                                   length);
         req.op       = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
         req.prefetch = prefetch;
         return req;
@@ -146,29 +136,6 @@ protected:
                                                    is_write, prefetch)));
     }
 
-    /* Repeats the request until all of it is populated, because the target may
-     * stop early */
-    std::vector<uint32_t>
-    populate_all(const buffer &memory, size_t offset, size_t length,
-                 int is_write)
-    {
-        std::vector<uint32_t> states;
-        while (length > 0) {
-            populated p = populate(memory, offset, length, is_write);
-            EXPECT_EQ(UCT_NPRDMA_SVC_OK, p.status);
-            EXPECT_LE(p.length, length);
-            if (p.status != UCT_NPRDMA_SVC_OK) {
-                break;
-            }
-            size_t last = (offset % page) + p.length;
-            p.states.resize((p.length > 0) ? (last + page - 1) / page : 0);
-            states.insert(states.end(), p.states.begin(), p.states.end());
-            offset += p.length;
-            length -= p.length;
-        }
-        return states;
-    }
-
     void await(const std::function<bool()> &condition)
     {
         m_entity->wait(condition);
@@ -190,25 +157,6 @@ protected:
     std::unique_ptr<entity>        m_entity;
     std::unique_ptr<svc_requester> m_requester;
 };
-
-TEST_F(test_service_populate, exactly_the_pages_of_the_range)
-{
-    pages memory(32);
-    buffer registered(m_entity->md(), 16 * page, memory.ptr(8));
-
-    /* From the middle of the third page to the middle of the sixth */
-    auto states = populate_all(registered, 2 * page + 100, 3 * page, 1);
-    ASSERT_EQ(4u, states.size());
-    for (uint32_t state : states) {
-        EXPECT_EQ(NPRDMA_PAGE_R | NPRDMA_PAGE_W, state & NPRDMA_PAGE_BITS);
-    }
-    EXPECT_EQ(4u, memory.resident());
-    EXPECT_EQ(4u, memory.resident(8 + 2, 8 + 6));
-
-    /* One byte populates one page, and a present page keeps its contents */
-    EXPECT_EQ(states[3], populate_all(registered, 5 * page + 4095, 1, 1)[0]);
-    EXPECT_EQ(4u, memory.resident());
-}
 
 TEST_F(test_service_populate, more_than_the_key_allows)
 {
@@ -289,8 +237,8 @@ TEST_F(test_service_populate, closed_interface_executes_nothing)
     pages memory(4096);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
     auto held  = request(registered, reached * page, page, 1);
-    auto store = svc_request(UCT_NPRDMA_SVC_STORE, key(registered),
-                             registered.address(target * page), sizeof(value));
+    auto store = svc_request(UCT_NPRDMA_SVC_STORE, registered, target * page,
+                             sizeof(value));
     auto nop   = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
 
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
@@ -322,8 +270,7 @@ TEST_F(test_service_populate, no_receives_for_replies)
     pages memory(16);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
     auto nop   = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
-    auto fetch = svc_request(UCT_NPRDMA_SVC_FETCH, key(registered),
-                             registered.address(), 8 * page);
+    auto fetch = svc_request(UCT_NPRDMA_SVC_FETCH, registered, 0, 8 * page);
 
     for (auto request : {nop, fetch}) {
         svc_requester greedy(*m_entity);
