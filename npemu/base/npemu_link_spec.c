@@ -28,43 +28,19 @@ static const npemu_link_unit_t npemu_link_times[] = {
     {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {NULL, 0}
 };
 
-/* Parse digits, also behind a point, in every locale. Returns what follows, or
- * NULL if it is no such number. */
-static const char *npemu_link_number(const char *text, double *number)
-{
-    double step = 1;
-    int digits  = 0;
-    int point   = 0;
-
-    for (*number = 0;; ++text) {
-        if ((*text >= '0') && (*text <= '9')) {
-            *number = *number * 10 + (*text - '0');
-            step   *= point ? 10 : 1;
-            digits  = 1;
-        } else if ((*text == '.') && !point) {
-            point = 1;
-        } else {
-            *number /= step;
-            return digits ? text : NULL;
-        }
-    }
-}
-
 /* Parse a number with a unit. Returns 1, or 0 if it is not valid. */
 static int npemu_link_quantity(const char *text, const npemu_link_unit_t *unit,
                                double min, double max, uint64_t *value)
 {
     double number;
+    char *end;
 
-    text = npemu_link_number(text, &number);
-    if (text == NULL) {
-        return 0;
-    }
-
-    for (; (unit->name != NULL) && strcmp(unit->name, text); ++unit) {
+    number = strtod(text, &end);
+    for (; (unit->name != NULL) && strcmp(unit->name, end); ++unit) {
     }
     number *= unit->factor;
-    if ((unit->name == NULL) || !(number >= min) || !(number <= max)) {
+    if ((text[0] < '0') || (text[0] > '9') || (unit->name == NULL) ||
+        !(number >= min) || !(number <= max)) {
         return 0;
     }
 

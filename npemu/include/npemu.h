@@ -34,7 +34,6 @@ struct ibv_buf; /* since rdma-core 65 */
 struct ibv_device **npemu_get_device_list(int *num_devices);
 void npemu_free_device_list(struct ibv_device **list);
 const char *npemu_get_device_name(struct ibv_device *device);
-int npemu_get_device_index(struct ibv_device *device);
 
 /** The GUID identifies the fabric; equal in all its processes. */
 __be64 npemu_get_device_guid(struct ibv_device *device);
@@ -224,11 +223,6 @@ int npemu_has_qp(struct ibv_context *context, uint32_t qp_num);
 /* --- address handles ---------------------------------------------------- */
 
 struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
-int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
-                          struct ibv_wc *wc, struct ibv_grh *grh,
-                          struct ibv_ah_attr *ah_attr);
-struct ibv_ah *npemu_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
-                                       struct ibv_grh *grh, uint8_t port_num);
 int npemu_destroy_ah(struct ibv_ah *ah);
 
 #endif

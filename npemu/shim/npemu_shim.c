@@ -251,20 +251,21 @@ SHIM_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     return context;
 }
 
-#define SHIM_DEVICE(_result, _name, _failure) \
+#define SHIM_DEVICE(_result, _name, _failure, _ours) \
     SHIM_EXPORT _result ibv_##_name(struct ibv_device *device) \
     { \
         if (npemu_is_device(device)) { \
-            return npemu_##_name(device); \
+            return _ours; \
         } \
         SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_device *), \
                   (device)) \
     }
 
-SHIM_DEVICE(const char *, get_device_name, NULL)
-SHIM_DEVICE(__be64, get_device_guid, 0)
-SHIM_DEVICE(int, get_device_index, -1)
-SHIM_DEVICE(struct ibv_context *, open_device, NULL)
+/* It has no index, because it is no device of the kernel */
+SHIM_DEVICE(const char *, get_device_name, NULL, npemu_get_device_name(device))
+SHIM_DEVICE(__be64, get_device_guid, 0, npemu_get_device_guid(device))
+SHIM_DEVICE(int, get_device_index, -1, -1)
+SHIM_DEVICE(struct ibv_context *, open_device, NULL, npemu_open_device(device))
 
 /**
  * The function behind the macro of the same name gets a structure that ends

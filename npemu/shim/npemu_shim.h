@@ -95,14 +95,6 @@
       (struct ibv_qp *qp), (qp)) \
     _(struct ibv_ah *, create_ah, NULL, pd->context, \
       (struct ibv_pd *pd, struct ibv_ah_attr *attr), (pd, attr)) \
-    _(int, init_ah_from_wc, -1, context, \
-      (struct ibv_context *context, uint8_t port, struct ibv_wc *wc, \
-       struct ibv_grh *grh, struct ibv_ah_attr *attr), \
-      (context, port, wc, grh, attr)) \
-    _(struct ibv_ah *, create_ah_from_wc, NULL, pd->context, \
-      (struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, \
-       uint8_t port), \
-      (pd, wc, grh, port)) \
     _(int, destroy_ah, EOPNOTSUPP, ah->context, \
       (struct ibv_ah *ah), (ah)) \
     _(struct ibv_mr *, reg_dmabuf_mr, NULL, pd->context, \
@@ -131,6 +123,14 @@ struct ibv_qp_attach_comp_cntr_attr;
  * rdma-core 57 and later: the headers we compile with may not know them.
  */
 #define NPEMU_SHIM_UNSUPPORTED(_) \
+    _(int, init_ah_from_wc, -1, context, \
+      (struct ibv_context *context, uint8_t port, struct ibv_wc *wc, \
+       struct ibv_grh *grh, struct ibv_ah_attr *attr), \
+      (context, port, wc, grh, attr)) \
+    _(struct ibv_ah *, create_ah_from_wc, NULL, pd->context, \
+      (struct ibv_pd *pd, struct ibv_wc *wc, struct ibv_grh *grh, \
+       uint8_t port), \
+      (pd, wc, grh, port)) \
     _(int, resize_cq, EOPNOTSUPP, cq->context, \
       (struct ibv_cq *cq, int cqe), (cq, cqe)) \
     _(struct ibv_qp_ex *, qp_to_qp_ex, NULL, qp->context, \

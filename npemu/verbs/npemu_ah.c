@@ -69,37 +69,6 @@ struct ibv_ah *npemu_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     return &ah->super;
 }
 
-int npemu_init_ah_from_wc(struct ibv_context *context, uint8_t port_num,
-                          struct ibv_wc *wc, struct ibv_grh *grh,
-                          struct ibv_ah_attr *ah_attr)
-{
-    (void)context;
-    memset(ah_attr, 0, sizeof(*ah_attr));
-    ah_attr->dlid          = wc->slid;
-    ah_attr->sl            = wc->sl;
-    ah_attr->src_path_bits = wc->dlid_path_bits;
-    ah_attr->port_num      = port_num;
-    if (wc->wc_flags & IBV_WC_GRH) {
-        ah_attr->is_global      = 1;
-        ah_attr->grh.dgid       = grh->sgid;
-        ah_attr->grh.sgid_index = 0;
-        ah_attr->grh.hop_limit  = grh->hop_limit;
-        ah_attr->grh.flow_label = be32toh(grh->version_tclass_flow) & 0xfffff;
-        ah_attr->grh.traffic_class =
-                (be32toh(grh->version_tclass_flow) >> 20) & 0xff;
-    }
-    return 0;
-}
-
-struct ibv_ah *npemu_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc *wc,
-                                       struct ibv_grh *grh, uint8_t port_num)
-{
-    struct ibv_ah_attr attr;
-
-    npemu_init_ah_from_wc(pd->context, port_num, wc, grh, &attr);
-    return npemu_create_ah(pd, &attr);
-}
-
 int npemu_destroy_ah(struct ibv_ah *ibah)
 {
     if (npemu_context_proc(ibah->context) == NULL) {

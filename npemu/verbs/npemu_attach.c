@@ -4,7 +4,7 @@
 #  include "config.h"
 #endif
 
-#include "verbs/npemu_attach.h"
+#include "verbs/npemu_context.h"
 #include "base/npemu_log.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_port.h"
@@ -17,7 +17,6 @@
 #include "verbs/npemu_buf.h"
 #include "verbs/npemu_mr.h"
 #include "verbs/npemu_pin.h"
-#include "verbs/npemu_qp_event.h"
 #include "verbs/npemu_recover.h"
 
 #include <errno.h>

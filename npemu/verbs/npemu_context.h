@@ -35,4 +35,11 @@ npemu_context_proc(struct ibv_context *context)
     return npemu_likely(proc == npemu_self()) ? proc : NULL;
 }
 
+/** Attach the process to the fabric, or take one more reference. Returns the
+ * process, until npemu_detach; or NULL with errno and an error line. */
+npemu_proc_t *npemu_attach(void);
+
+/** Drop a reference; the last one detaches. */
+void npemu_detach(npemu_proc_t *proc);
+
 #endif

@@ -15,7 +15,6 @@
 #include "fabric/npemu_event_fd.h"
 #include "inject/npemu_fault.h"
 #include "npemu.h"
-#include "verbs/npemu_attach.h"
 #include "verbs/npemu_context.h"
 #include "verbs/npemu_mr.h"
 #include "verbs/npemu_srq.h"
@@ -73,12 +72,6 @@ int npemu_is_device(const struct ibv_device *device)
 const char *npemu_get_device_name(struct ibv_device *device)
 {
     return device->name;
-}
-
-int npemu_get_device_index(struct ibv_device *device)
-{
-    (void)device;
-    return -1; /* it is no device of the kernel */
 }
 
 __be64 npemu_get_device_guid(struct ibv_device *device)

@@ -35,21 +35,23 @@ typedef struct npemu_mr_table {
 
 static npemu_odp_mode_t npemu_mr_read_odp(void)
 {
-    const char *odp = getenv("NPEMU_ODP");
+    static const char *names[] = {"no", "explicit", "implicit"};
+    const char *odp            = getenv("NPEMU_ODP");
+    npemu_odp_mode_t mode      = NPEMU_ODP_NO;
 
-    if ((odp == NULL) || (odp[0] == '\0') || !strcmp(odp, "no")) {
+    if ((odp == NULL) || (odp[0] == '\0')) {
         return NPEMU_ODP_NO;
     }
 
-    if (!strcmp(odp, "implicit")) {
-        return NPEMU_ODP_IMPLICIT;
+    while ((mode <= NPEMU_ODP_IMPLICIT) && strcmp(odp, names[mode])) {
+        ++mode;
     }
-
-    if (strcmp(odp, "explicit")) {
+    if (mode > NPEMU_ODP_IMPLICIT) {
         npemu_warn("NPEMU_ODP=%s is neither no, explicit nor implicit; using "
                    "explicit", odp);
+        mode = NPEMU_ODP_EXPLICIT;
     }
-    return NPEMU_ODP_EXPLICIT;
+    return mode;
 }
 
 int npemu_mr_table_init(npemu_proc_t *proc)

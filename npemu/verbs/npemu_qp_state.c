@@ -11,7 +11,7 @@
 #include "npemu.h"
 #include "verbs/npemu_ah.h"
 #include "verbs/npemu_qp_create.h"
-#include "verbs/npemu_qp_event.h"
+#include "verbs/npemu_recover.h"
 
 #include <errno.h>
 

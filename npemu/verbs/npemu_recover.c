@@ -7,8 +7,9 @@
 #include "verbs/npemu_recover.h"
 #include "engine/npemu_cq.h"
 #include "engine/npemu_port.h"
-#include "engine/npemu_qp.h"
 #include "engine/npemu_sq.h"
+#include "fabric/npemu_epoch.h"
+#include "verbs/npemu_async.h"
 #include "verbs/npemu_srq.h"
 
 static int npemu_recover_qp_is_done(void *arg, uint32_t index)
@@ -111,4 +112,94 @@ void npemu_recover(npemu_proc_t *proc)
     }
     pthread_mutex_unlock(&proc->lock);
     npemu_recover_orphans(proc);
+}
+
+/* --- events ----------------------------------------------------------------*/
+
+void npemu_qp_flush_recv(npemu_qp_t *qp)
+{
+    /* Requests that initiators have begun complete first */
+    npemu_epoch_quiesce(qp->proc, NPEMU_QUIESCE_BRIEF);
+    if (qp->super.srq != NULL) {
+        npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_LAST_WQE_REACHED);
+        return;
+    }
+
+    while (npemu_qp_flush_one(qp)) {
+    }
+}
+
+static void npemu_qp_handle_event(npemu_qp_t *qp)
+{
+    uint32_t events;
+
+    pthread_mutex_lock(&qp->control);
+    events = atomic_exchange(&qp->shm->events, 0);
+    if ((events & NPEMU_EV_QP_FLUSH) &&
+        (npemu_qp_state(qp) == IBV_QPS_ERR)) {
+        /* First the reason, then LAST_WQE_REACHED */
+        if (events & NPEMU_EV_QP_FATAL) {
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_FATAL);
+        }
+        if (events & NPEMU_EV_QP_ACCESS_ERR) {
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_ACCESS_ERR);
+        }
+        if (events & NPEMU_EV_QP_REQ_ERR) {
+            npemu_async_raise_qp(&qp->super, IBV_EVENT_QP_REQ_ERR);
+        }
+        npemu_spin_lock(&qp->sq_lock);
+        npemu_sq_flush(qp);
+        npemu_spin_unlock(&qp->sq_lock);
+        npemu_qp_flush_recv(qp);
+    }
+    pthread_mutex_unlock(&qp->control);
+}
+
+static void npemu_qp_handle_others(npemu_proc_t *proc)
+{
+    npemu_link_t *link;
+    npemu_srq_t *srq;
+    npemu_cq_t *cq;
+
+    for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
+        cq = npemu_container_of(link, npemu_cq_t, link);
+        if (atomic_exchange(&cq->shm->events, 0) & NPEMU_EV_CQ_ERR) {
+            npemu_async_raise_cq(&cq->super, IBV_EVENT_CQ_ERR);
+        }
+    }
+
+    for (link = proc->srqs.next; link != &proc->srqs; link = link->next) {
+        srq = npemu_container_of(link, npemu_srq_t, link);
+        if (atomic_exchange(&srq->rq.shm->events, 0) & NPEMU_EV_SRQ_LIMIT) {
+            npemu_async_raise_srq(&srq->super, IBV_EVENT_SRQ_LIMIT_REACHED);
+        }
+    }
+}
+
+void npemu_qp_handle_events(npemu_proc_t *proc)
+{
+    unsigned i, index;
+    npemu_qp_t *qp;
+    uint64_t bits;
+
+    pthread_mutex_lock(&proc->lock);
+    if (atomic_exchange(&proc->shm->other_events, 0)) {
+        npemu_qp_handle_others(proc);
+    }
+    for (i = 0; i < NPEMU_MAX_QPS / 64; ++i) {
+        if (npemu_likely(atomic_load(&proc->shm->qp_events[i]) == 0)) {
+            continue;
+        }
+
+        bits = atomic_exchange(&proc->shm->qp_events[i], 0);
+        while (bits != 0) {
+            index = i * 64 + __builtin_ctzll(bits);
+            bits &= bits - 1;
+            qp    = atomic_load(&proc->qps[index]);
+            if ((qp != NULL) && !qp->dying) {
+                npemu_qp_handle_event(qp);
+            }
+        }
+    }
+    pthread_mutex_unlock(&proc->lock);
 }
