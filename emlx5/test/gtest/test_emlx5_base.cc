@@ -1,66 +1,10 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* The lowest parts: fields, tables, pages, transactions. */
+/* The lowest part: transactions. */
 
 #include "test_emlx5.h"
 
 #include <memory>
-
-TEST(test_emlx5_base_table, numbers)
-{
-    emlx5_table_t table;
-    uint32_t first, second, next;
-    int a, b;
-
-    ASSERT_EQ(0, emlx5_table_init(&table, 2, 4));
-    ASSERT_EQ(0, emlx5_table_add(&table, &a, &first));
-    EXPECT_EQ(2u, first);
-    EXPECT_EQ(&a, emlx5_table_remove(&table, first));
-    /* Not the same at once */
-    ASSERT_EQ(0, emlx5_table_add(&table, &a, &second));
-    EXPECT_EQ(3u, second);
-    ASSERT_EQ(0, emlx5_table_add(&table, &b, &first));
-    EXPECT_EQ(2u, first);
-    EXPECT_EQ(-1, emlx5_table_add(&table, &b, &first));
-    for (uint64_t any : {0ull, 1ull, 4ull, 1ull << 32, ~0ull}) {
-        EXPECT_EQ(nullptr, emlx5_table_get(&table, any));
-        EXPECT_EQ(nullptr, emlx5_table_remove(&table, any));
-    }
-    next = 0;
-    EXPECT_EQ(&b, emlx5_table_next(&table, &next));
-    ++next;
-    EXPECT_EQ(&a, emlx5_table_next(&table, &next));
-    ++next;
-    EXPECT_EQ(nullptr, emlx5_table_next(&table, &next));
-    emlx5_table_cleanup(&table);
-}
-
-TEST(test_emlx5_base_pages, across_pages)
-{
-    emlx5_node node(1);
-    uint64_t a = node.memory(4096), b = node.memory(4096);
-    uint8_t list[16], in[256], out[256];
-    emlx5_pages_t pages;
-
-    emlx5_put_be64(list, b);
-    emlx5_put_be64(list + 8, a);
-    ASSERT_EQ(0, emlx5_pages_init(&pages, list, 16, 0, 1, 2 * 4096 - 64));
-    for (int i = 0; i < 256; ++i) {
-        in[i] = i;
-    }
-    emlx5_pages_write(&node.hca()->dma, &pages, 4096 - 64 - 128, in, 256);
-    EXPECT_EQ(0, memcmp(node.at(b + 4096 - 128, 128), in, 128));
-    EXPECT_EQ(0, memcmp(node.at(a, 128), in + 128, 128));
-    ASSERT_EQ(0, emlx5_pages_read(&node.hca()->dma, &pages, 4096 - 64 - 128,
-                                  out, 256));
-    EXPECT_EQ(0, memcmp(in, out, 256));
-    /* Behind the end */
-    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, 2 * 4096 - 64, out,
-                                   1));
-    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, ~0ull, out, 1));
-    EXPECT_EQ(-1, emlx5_pages_read(&node.hca()->dma, &pages, 1, out, ~0u));
-    emlx5_pages_cleanup(&pages);
-}
 
 class test_emlx5_base_dma : public ::testing::Test {
 protected:
@@ -139,13 +83,6 @@ TEST_F(test_emlx5_base_dma, relaxed_writes)
     }
     EXPECT_GT(overtaken, 10u);
     EXPECT_LT(overtaken, 40u);
-}
-
-TEST_F(test_emlx5_base_dma, ordered_writes)
-{
-    start({64, 64, 0, 1, 0, 5});
-    emlx5_dma_put(m_dma, m_bus, m_data.data(), 64);
-    EXPECT_EQ(0, memcmp(m_node->at(m_bus, 64), m_data.data(), 64));
 }
 
 TEST_F(test_emlx5_base_dma, faults)

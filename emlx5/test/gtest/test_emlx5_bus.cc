@@ -84,34 +84,6 @@ TEST_F(test_emlx5_bus_conn, descriptor_of_the_second)
     close(fd);
 }
 
-/* A peer that does not read: what is sent waits, up to a limit. */
-TEST_F(test_emlx5_bus_conn, peer_does_not_read)
-{
-    std::vector<uint8_t> body(60000, 5);
-    emlx5_header_t header = {};
-    size_t got = 0;
-    unsigned i;
-
-    for (i = 0; i < 20; ++i) {
-        emlx5_conn_send(&m_conn, &header, body.data(), body.size(), NULL, 0);
-    }
-    ASSERT_FALSE(m_conn.broken);
-    EXPECT_GT(m_conn.out_size, 0u);
-    while (got < 20 * (body.size() + 16)) {
-        std::vector<uint8_t> bytes(100000);
-        ssize_t n = recv(m_peer, bytes.data(), bytes.size(), 0);
-
-        ASSERT_GT(n, 0);
-        got += n;
-        emlx5_conn_flush(&m_conn);
-    }
-    EXPECT_EQ(0u, m_conn.out_size);
-    for (i = 0; (i < 1000) && !m_conn.broken; ++i) {
-        emlx5_conn_send(&m_conn, &header, body.data(), body.size(), NULL, 0);
-    }
-    EXPECT_TRUE(m_conn.broken);
-}
-
 /* An interrupt while QEMU has taken the descriptors away */
 TEST(test_emlx5_bus_irq, pending)
 {

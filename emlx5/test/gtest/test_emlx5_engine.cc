@@ -154,47 +154,6 @@ TEST_F(test_emlx5_engine, cq_keeps_its_entries)
     EXPECT_EQ(3u, cq->log_size);
 }
 
-TEST_F(test_emlx5_engine, send)
-{
-    connect();
-    memset(m_a.node.at(m_a.bus, 100), 0x33, 100);
-    m_b.node.post_recv(m_b.qpn, m_b.bus + 5, 200, m_b.key);
-    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 100));
-    run();
-    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 0));
-    EXPECT_EQ(EMLX5_CQE_SEND, m_b.node.cqe_opcode(m_b.cqn, 0));
-    EXPECT_EQ(100u, emlx5_be32(m_b.node.cqe(m_b.cqn, 0) + 44));
-    EXPECT_EQ(0x33, *m_b.node.at(m_b.bus + 104));
-}
-
-/* Without a receive, and no retries */
-TEST_F(test_emlx5_engine, no_receive)
-{
-    connect();
-    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_SEND, 100));
-    run();
-    EXPECT_EQ(EMLX5_CQE_REQ_ERROR, m_a.node.cqe_opcode(m_a.cqn, 0));
-    EXPECT_EQ(0x16, m_a.node.cqe(m_a.cqn, 0)[55]);
-    EXPECT_EQ(EMLX5_QP_ERR, qp(m_a)->state);
-    EXPECT_EQ(EMLX5_QP_RTS, qp(m_b)->state);
-}
-
-TEST_F(test_emlx5_engine, refused_key)
-{
-    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_WRITE, 0, 0);
-
-    connect();
-    wqe_remote(wqe, m_b.bus, m_b.key ^ 1);
-    wqe_data(wqe, m_a.bus, 8, m_a.key);
-    m_a.node.post_send(m_a.qpn, wqe_end(wqe));
-    m_a.node.post_send(m_a.qpn, request(EMLX5_WQE_WRITE, 8, 1));
-    run();
-    EXPECT_EQ(0x13, m_a.node.cqe(m_a.cqn, 0)[55]);
-    EXPECT_EQ(EMLX5_CQE_REQ_ERROR, m_a.node.cqe_opcode(m_a.cqn, 1));
-    EXPECT_EQ(0x05, m_a.node.cqe(m_a.cqn, 1)[55]);
-    EXPECT_EQ(EMLX5_QP_ERR, qp(m_b)->state);
-}
-
 /* The data's own key is wrong: no byte goes */
 TEST_F(test_emlx5_engine, own_key)
 {
@@ -239,45 +198,6 @@ TEST_F(test_emlx5_engine, peer_is_reset)
     emlx5_reset(m_b.node.hca());
     m_a.node.run();
     EXPECT_TRUE(qp(m_a)->in_progress || (qp(m_a)->state == EMLX5_QP_ERR));
-}
-
-TEST_F(test_emlx5_engine, datagrams)
-{
-    std::vector<uint8_t> wqe = wqe_ctrl(EMLX5_WQE_SEND, 0, 0);
-
-    connect(EMLX5_ST_UD);
-    wqe.resize(64);
-    emlx5_put_be32(&wqe[16], 0x1234);
-    emlx5_put_be32(&wqe[24], (1u << 31) | m_b.qpn);
-    emlx5_put_be16(&wqe[30], 2);
-    wqe_data(wqe, m_a.bus, 100, m_a.key);
-    wqe = wqe_end(wqe);
-
-    /* Nothing waits for it: lost */
-    m_a.node.post_send(m_a.qpn, wqe);
-    run();
-    EXPECT_EQ(EMLX5_CQE_REQ, m_a.node.cqe_opcode(m_a.cqn, 0));
-    EXPECT_EQ(1u, m_a.node.hca()->stats.dropped_datagrams);
-
-    memset(m_a.node.at(m_a.bus, 100), 0x21, 100);
-    m_b.node.post_recv(m_b.qpn, m_b.bus, 140, m_b.key);
-    m_a.node.post_send(m_a.qpn, wqe);
-    run();
-    EXPECT_EQ(EMLX5_CQE_SEND, m_b.node.cqe_opcode(m_b.cqn, 0));
-    EXPECT_EQ(140u, emlx5_be32(m_b.node.cqe(m_b.cqn, 0) + 44));
-    EXPECT_EQ(1, emlx5_be16(m_b.node.cqe(m_b.cqn, 0) + 22));
-    EXPECT_EQ(0x21, *m_b.node.at(m_b.bus + 40));
-    EXPECT_EQ(0x21, *m_b.node.at(m_b.bus + 139));
-
-    /* Another Q_Key, LID or QP */
-    for (size_t byte : {19, 31, 27}) {
-        std::vector<uint8_t> wrong = wqe;
-
-        wrong[byte] ^= 0x40;
-        m_a.node.post_send(m_a.qpn, wrong);
-    }
-    run();
-    EXPECT_EQ(4u, m_a.node.hca()->stats.dropped_datagrams);
 }
 
 TEST_F(test_emlx5_engine, cq_overrun)

@@ -65,20 +65,6 @@ TEST_F(test_emlx5_mkey, rights)
     EXPECT_EQ(-1, check(m_va, 1, EMLX5_REMOTE_READ));
 }
 
-TEST_F(test_emlx5_mkey, pages)
-{
-    emlx5_access_t access = {m_key, m_node.pd(), EMLX5_REMOTE_WRITE,
-                             m_va + 4000, 200, 0};
-    std::vector<uint8_t> data(200, 0x77), back(200);
-
-    ASSERT_EQ(0, emlx5_mkey_put(m_node.hca(), &access, data.data()));
-    EXPECT_EQ(0, memcmp(m_node.at(m_bus + 0x234 + 4000, 200), data.data(),
-                        200));
-    ASSERT_EQ(0, emlx5_mkey_get(m_node.hca(), &access, back.data()));
-    ASSERT_EQ(0, emlx5_dma_finish(&m_node.hca()->dma));
-    EXPECT_EQ(data, back);
-}
-
 /* The driver empties entries of memory that is gone; others are usable. */
 TEST_F(test_emlx5_mkey, emptied_entry)
 {
@@ -120,56 +106,4 @@ TEST_F(test_emlx5_mkey, list_of_keys)
     emlx5_put_be32(k->translation + 4, outer);
     emlx5_put_be64(k->translation + 8, 0);
     EXPECT_EQ(-1, check(0, 1, EMLX5_REMOTE_READ, outer));
-}
-
-TEST_F(test_emlx5_mkey, memory_has_a_limit)
-{
-    uint32_t list = EMLX5_OFFSET(create_mkey_in, klm_pas_mtt);
-    uint64_t before = m_node.hca()->translations;
-    unsigned made;
-
-    for (made = 0; made < 100; ++made) {
-        uint8_t *in = m_node.begin(list);
-        uint8_t *c  = in + EMLX5_OFFSET(create_mkey_in, memory_key_mkey_entry);
-
-        EMLX5_SET(c, mkc, translations_octword_size, 1 << 20);
-        if (m_node.command(EMLX5_OP(CREATE_MKEY)) != EMLX5_CMD_OK) {
-            break;
-        }
-    }
-    EXPECT_LT(made, 33u);
-    EXPECT_GT(made, 20u);
-    emlx5_reset(m_node.hca());
-    EXPECT_EQ(0u, m_node.hca()->translations);
-    EXPECT_GT(before, 0u);
-}
-
-TEST_F(test_emlx5_mkey, commands)
-{
-    uint32_t list = EMLX5_OFFSET(create_mkey_in, klm_pas_mtt);
-    uint8_t *in;
-
-    /* More entries than were sent, and more than there can be */
-    for (uint32_t entries : {2u, 1u << 20, ~0u}) {
-        in = m_node.begin(list + 16);
-        EMLX5_SET(in, create_mkey_in, translations_octword_actual_size,
-                  entries);
-        EXPECT_EQ(EMLX5_CMD_BAD_IN_LENGTH,
-                  m_node.command(EMLX5_OP(CREATE_MKEY)));
-    }
-    in = m_node.begin(list);
-    EMLX5_SET(in + EMLX5_OFFSET(create_mkey_in, memory_key_mkey_entry), mkc,
-              translations_octword_size, ~0u);
-    EXPECT_EQ(EMLX5_CMD_NO_RES, m_node.command(EMLX5_OP(CREATE_MKEY)));
-
-    in = m_node.begin(16);
-    EMLX5_SET(in, query_mkey_in, mkey_index, m_key >> 8);
-    ASSERT_EQ(EMLX5_CMD_OK, m_node.command(EMLX5_OP(QUERY_MKEY)));
-    EXPECT_EQ(m_va, EMLX5_GET(m_node.out() + EMLX5_OFFSET(query_mkey_out,
-                                                      memory_key_mkey_entry),
-                              mkc, start_addr));
-    EXPECT_EQ(EMLX5_CMD_OK, m_node.command(EMLX5_OP(DESTROY_MKEY)));
-    EXPECT_EQ(EMLX5_CMD_BAD_RES, m_node.command(EMLX5_OP(DESTROY_MKEY)));
-    EXPECT_EQ(EMLX5_CMD_BAD_RES, m_node.command(EMLX5_OP(QUERY_MKEY)));
-    EXPECT_EQ(-1, check(m_va, 1));
 }

@@ -150,35 +150,6 @@ protected:
     int                  m_peer;
 };
 
-TEST_F(test_emlx5_vfio, version)
-{
-    message m = ask(EMLX5_MSG_VERSION, {0, 0, 1, 0, '{', '}', 0});
-
-    EXPECT_EQ((uint32_t)EMLX5_MSG_REPLY, m.header.flags);
-    EXPECT_NE(nullptr, strstr((char*)&m.body[4], "max_data_xfer_size"));
-}
-
-TEST_F(test_emlx5_vfio, regions)
-{
-    const std::vector<uint8_t> four = {1, 2, 3, 4};
-    message m = ask(EMLX5_MSG_REGION_READ, access(0, 7, 4));
-
-    EXPECT_EQ(0x101815b3u, emlx5_le32(&m.body[16]));
-    /* Outside, too long, of another region, more than was sent */
-    for (const std::vector<uint8_t> &body :
-         {access(EMLX5_BAR_SIZE - 3, 0, 4, four), access(~0ull, 0, 4, four),
-          access(4096, 7, 4, four), access(4094, 7, 4, four),
-          access(0, 0, 4097, four), access(0, 1, 4, four),
-          access(0, ~0u, 4, four), access(0x1000, 0, ~0u, four)}) {
-        m = ask(EMLX5_MSG_REGION_READ, body);
-        EXPECT_NE(0u, m.header.flags & EMLX5_MSG_ERROR);
-        m = ask(EMLX5_MSG_REGION_WRITE, body);
-        EXPECT_NE(0u, m.header.flags & EMLX5_MSG_ERROR);
-    }
-    m = ask(EMLX5_MSG_REGION_WRITE, access(0, 0, 5, four));
-    EXPECT_NE(0u, m.header.flags & EMLX5_MSG_ERROR);
-}
-
 /* QEMU's thread answers the reads of one DMA backwards. */
 TEST_F(test_emlx5_vfio, answers_in_any_order)
 {
@@ -232,46 +203,6 @@ TEST_F(test_emlx5_vfio, posted_writes)
     EXPECT_EQ(1u, m_vfio.faults);
     qemu.join();
     EXPECT_EQ(0x44, m_memory[0x200 + 999]);
-}
-
-/* While a read waits, other messages are answered. */
-TEST_F(test_emlx5_vfio, served_while_it_waits)
-{
-    uint8_t data[8];
-
-    enable_dma();
-    std::thread qemu([this]() {
-        message read = receive();
-
-        send(EMLX5_MSG_REGION_READ, access(0, 7, 4), 0, 77);
-        message m = receive();
-        EXPECT_EQ(77, m.header.id);
-        EXPECT_EQ(0x101815b3u, emlx5_le32(&m.body[16]));
-        answer(read);
-    });
-    EXPECT_EQ(0, emlx5_dma_read(&m_vfio.hca.dma, 0x100, data, 8));
-    qemu.join();
-}
-
-TEST_F(test_emlx5_vfio, qemu_dies)
-{
-    uint8_t data[8];
-
-    enable_dma();
-    std::thread qemu([this]() {
-        receive();
-        close(m_peer);
-        m_peer = -1;
-    });
-    EXPECT_EQ(-1, emlx5_dma_read(&m_vfio.hca.dma, 0x100, data, 8));
-    qemu.join();
-    EXPECT_TRUE(m_vfio.conn.broken);
-    /* From now on without waiting */
-    EXPECT_EQ(-1, emlx5_dma_read(&m_vfio.hca.dma, 0x100, data, 8));
-    emlx5_dma_write(&m_vfio.hca.dma, 0x100, data, 8);
-    emlx5_dma_drain(&m_vfio.hca.dma);
-    emlx5_vfio_unplug(&m_vfio);
-    EXPECT_FALSE(m_vfio.hca.present);
 }
 
 TEST_F(test_emlx5_vfio, reset)
