@@ -7,29 +7,6 @@
 
 #include "edu.h"
 
-/* A parameter that a child may write although it is another user */
-typedef struct limit {
-    int fd;       /* of the parameter */
-    int expected; /* error of what exceeds it */
-} limit_t;
-
-
-static limit_t limit_of(const char *parameter, int expected)
-{
-    limit_t limit = {open(parameter, O_RDWR), expected};
-
-    CHECK(limit.fd >= 0, "%s: %m", parameter);
-    return limit;
-}
-
-static void set_limit(const limit_t *limit, uint64_t bytes)
-{
-    char text[32];
-    int length = snprintf(text, sizeof(text), "%lld", (long long)bytes);
-
-    CHECK_EQ(pwrite(limit->fd, text, length, 0), length);
-}
-
 static uint64_t user_bytes(int ctx)
 {
     return kmod_query(ctx).user_bytes;
@@ -107,7 +84,7 @@ KMOD_CASE(errors, no_memory)
  */
 static void export_limited(void *arg)
 {
-    const limit_t *limit = arg;
+    const kmod_limit_t *limit = arg;
     int ctx              = kmod_open();
     fixture_t f;
     uint64_t bytes;
@@ -115,11 +92,11 @@ static void export_limited(void *arg)
     CHECK(kmod_await(has_no_bytes, &ctx));
     kmod_region(&f.region, 1);
     bytes = user_bytes(f.region.ctx);
-    set_limit(limit, bytes + 16 * PAGE - 1);
+    kmod_set_limit(limit, bytes + 16 * PAGE - 1);
     CHECK_EQ(try_export(&f), limit->expected);
     CHECK_EQ(user_bytes(f.region.ctx), bytes);
 
-    set_limit(limit, bytes + 16 * PAGE);
+    kmod_set_limit(limit, bytes + 16 * PAGE);
     export(&f.region);
     CHECK_EQ(user_bytes(f.region.ctx), bytes + 16 * PAGE);
     export(&f.region);
@@ -128,8 +105,8 @@ static void export_limited(void *arg)
 
 KMOD_CASE(errors, accounted)
 {
-    limit_t total = limit_of(PARAMETER "max_total_bytes", ENOSPC);
-    limit_t user  = limit_of(PARAMETER "max_user_bytes", EDQUOT);
+    kmod_limit_t total = kmod_limit(PARAMETER "max_total_bytes", ENOSPC);
+    kmod_limit_t user  = kmod_limit(PARAMETER "max_user_bytes", EDQUOT);
 
     kmod_as_user(NOBODY, export_limited, &user);
     export_limited(&total);
@@ -149,7 +126,7 @@ static uint64_t iova_of_user(int ctx, int edu)
 
 static void import_limited(void *arg)
 {
-    const limit_t *limit = arg;
+    const kmod_limit_t *limit = arg;
     int edu = edu_open(), other = edu_open();
     kmod_region_t first, second;
     int dmabufs[2];
@@ -159,10 +136,10 @@ static void import_limited(void *arg)
     kmod_region_create(&second, first.ctx, kmod_map(64 * PAGE), 64 * PAGE);
     dmabufs[0] = export(&first);
     dmabufs[1] = export(&second);
-    set_limit(limit, EACH - 1);
+    kmod_set_limit(limit, EACH - 1);
     CHECK_EQ(import(edu, dmabufs[0], NULL), EDQUOT);
     CHECK_EQ(iova_of_user(first.ctx, edu), 0);
-    set_limit(limit, 2 * EACH - 1);
+    kmod_set_limit(limit, 2 * EACH - 1);
     CHECK_EQ(import(edu, dmabufs[0], NULL), 0);
     CHECK_EQ(iova_of_user(first.ctx, edu), EACH);
     CHECK_EQ(import(other, dmabufs[1], NULL), EDQUOT);
@@ -171,7 +148,7 @@ static void import_limited(void *arg)
     CHECK_EQ(import(other, dmabufs[0], NULL), 0);
     CHECK_EQ(iova_of_user(first.ctx, edu), EACH);
     edu_release(other);
-    set_limit(limit, 2 * EACH);
+    kmod_set_limit(limit, 2 * EACH);
     CHECK_EQ(import(other, dmabufs[1], NULL), 0);
     CHECK_EQ(iova_of_user(first.ctx, edu), 2 * EACH);
     edu_release(edu);
@@ -182,7 +159,7 @@ static void import_limited(void *arg)
 /* I/O addresses of a user on a device are bounded */
 KMOD_CASE(errors, iova_limit)
 {
-    limit_t limit = limit_of(PARAMETER "max_user_iova_bytes", EDQUOT);
+    kmod_limit_t limit = kmod_limit(PARAMETER "max_user_iova_bytes", EDQUOT);
 
     CHECK_OK(chmod(NPRDMA_EDU_PATH, 0666));
     kmod_as_user(NOBODY, import_limited, &limit);
@@ -191,7 +168,7 @@ KMOD_CASE(errors, iova_limit)
 /* One region, and a device that imports it or cannot */
 static void import_one(void *arg)
 {
-    const limit_t *limit = arg;
+    const kmod_limit_t *limit = arg;
     int edu              = edu_open();
     kmod_region_t region;
 
@@ -203,17 +180,17 @@ static void import_one(void *arg)
 /* So are those of all users together, whatever their privileges */
 KMOD_CASE(errors, iova_total)
 {
-    limit_t limit = limit_of(PARAMETER "max_total_iova_bytes", ENOSPC);
-    limit_t good  = {limit.fd, 0};
+    kmod_limit_t limit = kmod_limit(PARAMETER "max_total_iova_bytes", ENOSPC);
+    kmod_limit_t good  = {limit.fd, 0};
 
     CHECK_OK(chmod(NPRDMA_EDU_PATH, 0666));
-    set_limit(&limit, EACH - 1);
+    kmod_set_limit(&limit, EACH - 1);
     kmod_in_child(import_one, &limit);
-    set_limit(&limit, EACH);
+    kmod_set_limit(&limit, EACH);
     import_one(&good);
-    set_limit(&limit, 2 * EACH - 1);
+    kmod_set_limit(&limit, 2 * EACH - 1);
     kmod_as_user(NOBODY, import_one, &limit);
-    set_limit(&limit, 2 * EACH);
+    kmod_set_limit(&limit, 2 * EACH);
     kmod_as_user(NOBODY, import_one, &good);
 }
 

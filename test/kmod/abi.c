@@ -249,17 +249,6 @@ KMOD_CASE(abi, attach_device)
     globfree(&paths);
 }
 
-static int create_region(int ctx, uint64_t address, uint64_t length)
-{
-    struct nprdma_ioc_region_create create;
-    int ret = kmod_create(ctx, address, length, &create);
-
-    if (ret == 0) {
-        close(create.states_fd);
-    }
-    return ret;
-}
-
 KMOD_CASE(abi, region_create)
 {
     static const uint64_t top = 1ull << 56; /* with page tables of 5 levels */
@@ -285,18 +274,18 @@ KMOD_CASE(abi, region_create)
     size_t i;
 
     for (i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
-        CHECK_EQ(create_region(ctx, calls[i].address, calls[i].length),
+        CHECK_EQ(kmod_try_create(ctx, calls[i].address, calls[i].length),
                  calls[i].error);
     }
     CHECK_OK(getrlimit(RLIMIT_NOFILE, &limit));
     limit.rlim_cur = kmod_count_fds();
     CHECK_OK(setrlimit(RLIMIT_NOFILE, &limit));
-    CHECK_EQ(create_region(ctx, 1 << 20, PAGE), EMFILE);
+    CHECK_EQ(kmod_try_create(ctx, 1 << 20, PAGE), EMFILE);
 }
 
 static void create_in_child(void *address)
 {
-    CHECK_EQ(create_region(kmod_open(), (uintptr_t)address, PAGE), 0);
+    CHECK_EQ(kmod_try_create(kmod_open(), (uintptr_t)address, PAGE), 0);
 }
 
 /* The bound counts the regions of all contexts of the address space */
@@ -308,25 +297,25 @@ KMOD_CASE(abi, region_overlap)
 
     /* Stairs: many regions, but no page has more than two */
     for (i = 0; i < 4 * NPRDMA_MAX_OVERLAP; ++i) {
-        CHECK_EQ(create_region(ctx, base + 2 * i * PAGE, 3 * PAGE), 0);
+        CHECK_EQ(kmod_try_create(ctx, base + 2 * i * PAGE, 3 * PAGE), 0);
     }
     for (i = 1; i < NPRDMA_MAX_OVERLAP; ++i) {
-        CHECK_EQ(create_region((i % 2) ? ctx : other, page, PAGE), 0);
+        CHECK_EQ(kmod_try_create((i % 2) ? ctx : other, page, PAGE), 0);
     }
-    CHECK_EQ(create_region(ctx, page, PAGE), EDQUOT);
-    CHECK_EQ(create_region(other, page, PAGE), EDQUOT);
-    CHECK_EQ(create_region(other, base, 2 * PAGE), EDQUOT);
-    CHECK_EQ(create_region(other, 0, 2 * base), EDQUOT);
+    CHECK_EQ(kmod_try_create(ctx, page, PAGE), EDQUOT);
+    CHECK_EQ(kmod_try_create(other, page, PAGE), EDQUOT);
+    CHECK_EQ(kmod_try_create(other, base, 2 * PAGE), EDQUOT);
+    CHECK_EQ(kmod_try_create(other, 0, 2 * base), EDQUOT);
 
     /* Not so beside it, nor in a child, which has an address space of its
      * own */
-    CHECK_EQ(create_region(ctx, 0, page), 0);
-    CHECK_EQ(create_region(ctx, page + PAGE, base), 0);
+    CHECK_EQ(kmod_try_create(ctx, 0, page), 0);
+    CHECK_EQ(kmod_try_create(ctx, page + PAGE, base), 0);
     kmod_in_child(create_in_child, (void*)(uintptr_t)page);
 
     /* Regions that have ended do not count */
     close(other);
-    CHECK_EQ(create_region(ctx, page, PAGE), 0);
+    CHECK_EQ(kmod_try_create(ctx, page, PAGE), 0);
 }
 
 KMOD_CASE(abi, region_destroy)

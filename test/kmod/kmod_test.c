@@ -102,6 +102,17 @@ int kmod_create(int ctx, uint64_t address, uint64_t length,
     return kmod_call(ctx, NPRDMA_IOC_REGION_CREATE, create);
 }
 
+int kmod_try_create(int ctx, uint64_t address, uint64_t length)
+{
+    struct nprdma_ioc_region_create create;
+    int ret = kmod_create(ctx, address, length, &create);
+
+    if (ret == 0) {
+        close(create.states_fd);
+    }
+    return ret;
+}
+
 int kmod_register(kmod_region_t *region, size_t offset, size_t length,
                   uint32_t *id)
 {
@@ -295,6 +306,22 @@ long long kmod_read_number(const char *path, const char *word)
     fclose(file);
     CHECK(value >= 0, "%s: no %s", path, word);
     return value;
+}
+
+kmod_limit_t kmod_limit(const char *parameter, int expected)
+{
+    kmod_limit_t limit = {open(parameter, O_RDWR), expected};
+
+    CHECK(limit.fd >= 0, "%s: %m", parameter);
+    return limit;
+}
+
+void kmod_set_limit(const kmod_limit_t *limit, uint64_t bytes)
+{
+    char text[32];
+    int length = snprintf(text, sizeof(text), "%lld", (long long)bytes);
+
+    CHECK_EQ(pwrite(limit->fd, text, length, 0), length);
 }
 
 void kmod_enter_memcg(const char *name, unsigned mib)

@@ -131,6 +131,9 @@ uint8_t *kmod_map(size_t length);
 int kmod_create(int ctx, uint64_t address, uint64_t length,
                 struct nprdma_ioc_region_create *create);
 
+/** The same without the descriptor. */
+int kmod_try_create(int ctx, uint64_t address, uint64_t length);
+
 /** @return 0 or the errno value; *@a id is that of the registration. */
 int kmod_register(kmod_region_t *region, size_t offset, size_t length,
                   uint32_t *id);
@@ -187,6 +190,15 @@ void kmod_write_number(const char *path, unsigned long long value);
 
 /** The number in a file, or behind a word at the beginning of a line of it. */
 long long kmod_read_number(const char *path, const char *word);
+
+/* A limit of memory that a child may write although it is another user */
+typedef struct kmod_limit {
+    int fd;       /* of the parameter */
+    int expected; /* error of what exceeds it */
+} kmod_limit_t;
+
+kmod_limit_t kmod_limit(const char *parameter, int expected);
+void kmod_set_limit(const kmod_limit_t *limit, uint64_t bytes);
 
 /** Move this process into a cgroup, with this much memory. */
 void kmod_enter_memcg(const char *name, unsigned mib);

@@ -168,21 +168,15 @@ KMOD_CASE(process, passed_on)
 
 static int create_region(int ctx, uint64_t length)
 {
-    struct nprdma_ioc_region_create create;
-    int ret = kmod_create(ctx, 1 << 30, length, &create);
-
-    if (ret == 0) {
-        close(create.states_fd);
-    }
-    return ret;
+    return kmod_try_create(ctx, 1 << 30, length);
 }
 
 /* The device is open before the change of user */
 KMOD_CASE(limits, user)
 {
     int root = kmod_open(), ctx, i;
-    int total = open(PARAMETER "max_total_bytes", O_WRONLY);
-    int bytes = open(PARAMETER "max_user_bytes", O_WRONLY);
+    kmod_limit_t total = kmod_limit(PARAMETER "max_total_bytes", ENOSPC);
+    kmod_limit_t bytes = kmod_limit(PARAMETER "max_user_bytes", EDQUOT);
 
     CHECK_OK(chmod(NPRDMA_DEVICE_PATH, 0666));
     kmod_write_number(PARAMETER "max_user_regions", 10);
@@ -208,27 +202,16 @@ KMOD_CASE(limits, user)
     CHECK_EQ(create_region(ctx, 1 << 30), EDQUOT);
     CHECK_EQ(kmod_query(ctx).user_bytes, 0);
     CHECK_EQ(kmod_query(ctx).user_regions, 0);
-    CHECK_EQ(write(bytes, "1000000000", 10), 10);
-    CHECK_EQ(write(total, "500000", 6), 6);
+    kmod_set_limit(&bytes, 1000000000);
+    kmod_set_limit(&total, 500000);
     CHECK_EQ(create_region(ctx, 1 << 30), ENOSPC);
     CHECK_EQ(create_region(ctx, 1 << 20), 0);
 }
 
-/* Allow this many more bytes of kernel memory, by the parameter open as fd */
-static void allow_more(int fd, int ctx, size_t bytes)
+static void allow_more(const kmod_limit_t *limit, int ctx, size_t bytes)
 {
-    char value[32];
-    int length = snprintf(value, sizeof(value), "%llu",
-                          (unsigned long long)kmod_query(ctx).user_bytes +
-                          bytes);
-
-    CHECK_EQ(pwrite(fd, value, length, 0), length);
+    kmod_set_limit(limit, kmod_query(ctx).user_bytes + bytes);
 }
-
-typedef struct tables {
-    int fd;       /* of the parameter */
-    int expected;
-} tables_t;
 
 /*
  * Each populated page takes 8 bytes of tables, so memory runs out later,
@@ -236,8 +219,8 @@ typedef struct tables {
  */
 static void limit_tables(void *arg)
 {
-    const tables_t *tables = arg;
-    const size_t pages     = 4096, part = 512;
+    const kmod_limit_t *limit = arg;
+    const size_t pages        = 4096, part = 512;
     struct nprdma_ioc_populate populate;
     kmod_region_t region;
     uint64_t bytes;
@@ -245,28 +228,28 @@ static void limit_tables(void *arg)
     int ret;
 
     kmod_region(&region, pages);
-    allow_more(tables->fd, region.ctx, 3 * PAGE);
-    CHECK_EQ(kmod_populate(&region, 0, pages, 0, &populate), tables->expected);
+    allow_more(limit, region.ctx, 3 * PAGE);
+    CHECK_EQ(kmod_populate(&region, 0, pages, 0, &populate), limit->expected);
     CHECK_EQ(populate.done, (uintptr_t)region.memory + 3 * part * PAGE);
     CHECK_EQ(populate.populated, 3 * part);
     CHECK_EQ(kmod_count(&region, 0, 3 * part, NPRDMA_PAGE_R), 3 * part);
 
-    allow_more(tables->fd, region.ctx, PAGE);
+    allow_more(limit, region.ctx, PAGE);
     bytes = kmod_query(region.ctx).user_bytes + PAGE;
     do {
         ret = kmod_register(&region, 0, 1, &id);
-        CHECK((ret == tables->expected) ||
+        CHECK((ret == limit->expected) ||
               (kmod_query(region.ctx).user_bytes <= bytes));
     } while (ret == 0);
-    CHECK_EQ(ret, tables->expected);
+    CHECK_EQ(ret, limit->expected);
     kmod_region_destroy(&region);
 }
 
 /* User 0 is limited only by the total */
 KMOD_CASE(limits, tables)
 {
-    tables_t total = {open(PARAMETER "max_total_bytes", O_WRONLY), ENOSPC};
-    tables_t user  = {open(PARAMETER "max_user_bytes", O_WRONLY), EDQUOT};
+    kmod_limit_t total = kmod_limit(PARAMETER "max_total_bytes", ENOSPC);
+    kmod_limit_t user  = kmod_limit(PARAMETER "max_user_bytes", EDQUOT);
 
     kmod_as_user(NOBODY, limit_tables, &user);
     limit_tables(&total);
