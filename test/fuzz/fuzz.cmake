@@ -55,8 +55,8 @@ function(nprdma_fuzz name)
         add_custom_target(${name} ALL DEPENDS ${binary})
     endif()
     add_test(NAME ${test}
-             COMMAND ${nprdma_fuzz_dir}/run --build ${CMAKE_BINARY_DIR}/fuzz
-                     --seconds ${NPRDMA_FUZZ_SECONDS} ${name})
+             COMMAND ${nprdma_fuzz_dir}/run ${CMAKE_BINARY_DIR}/fuzz
+                     ${NPRDMA_FUZZ_SECONDS} ${name})
     math(EXPR timeout "${NPRDMA_FUZZ_SECONDS} * 2 + 60")
     set_tests_properties(${test} PROPERTIES TIMEOUT ${timeout}
                          SKIP_RETURN_CODE 77 LABELS "fuzz")

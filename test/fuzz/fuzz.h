@@ -20,14 +20,7 @@
     } while (0)
 
 
-/**
- * The entry point that libFuzzer calls.
- *
- * @param [in] data  Input, not terminated.
- * @param [in] size  Bytes.
- *
- * @return 0.
- */
+/* The entry point that libFuzzer calls */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 

@@ -19,7 +19,7 @@ typedef enum history_disturbance {
 
 #define HISTORY_NUM_DISTURBANCES  4u
 
-#define HISTORY_DISTURB_RANGES  80u
+#define HISTORY_DISTURB_RANGES  200u
 
 /**
  * Start the thread.

@@ -83,11 +83,12 @@ static uint64_t history_mask(const history_phase_t *phase, uint64_t value)
 uint64_t history_operand(const history_phase_t *phase, unsigned rank,
                          const history_call_t *call, uint32_t element)
 {
+    uint64_t place = ((uint64_t)phase->number << 32) + element;
+
     /* A value that hardly any other operation writes; odd, so that products
      * keep all bits */
     return call->is_fixed ? call->operand :
-           history_mask(phase, 1 | history_seed(((uint64_t)phase->number << 32) +
-                                                element, call->seq, rank));
+           history_mask(phase, 1 | history_seed(place, call->seq, rank));
 }
 
 uint64_t history_apply(const history_phase_t *phase, history_opcode_t op,

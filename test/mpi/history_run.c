@@ -61,22 +61,19 @@ void history_run_init(history_run_t *run)
     }
 }
 
-/* Reserves a free buffer. Returns its index, or -1. */
+/* Reserves a free buffer. Returns its index. */
 static int take_buffer(history_run_t *run)
 {
-    unsigned i, at;
+    unsigned at;
 
-    for (i = 0; i < HISTORY_NUM_BUFFERS; ++i) {
+    do {
         at = run->next_buffer++ % HISTORY_NUM_BUFFERS;
-        if (!run->buffers[at].is_busy) {
-            run->buffers[at].is_busy = 1;
-            if (run->buffers[at].memory == NULL) {
-                run->buffers[at].memory = new_buffer(NULL);
-            }
-            return at;
-        }
+    } while (run->buffers[at].is_busy);
+    run->buffers[at].is_busy = 1;
+    if (run->buffers[at].memory == NULL) {
+        run->buffers[at].memory = new_buffer(NULL);
     }
-    return -1;
+    return at;
 }
 
 /* The operation is locally complete, so the buffer may be overwritten */
@@ -331,7 +328,7 @@ static int draw_call(history_run_t *run, history_call_t *call)
     return 0;
 }
 
-static int take_buffers(history_run_t *run, history_pending_t *pending)
+static void take_buffers(history_run_t *run, history_pending_t *pending)
 {
     const history_call_t *call = pending->call;
     int has_source             = (call->what != HISTORY_GET) &&
@@ -340,15 +337,6 @@ static int take_buffers(history_run_t *run, history_pending_t *pending)
     pending->source  = has_source ? take_buffer(run) : -1;
     pending->result  = history_fetches(call) ? take_buffer(run) : -1;
     pending->compare = (call->what == HISTORY_CAS) ? take_buffer(run) : -1;
-    if ((has_source && (pending->source < 0)) ||
-        (history_fetches(call) && (pending->result < 0)) ||
-        ((call->what == HISTORY_CAS) && (pending->compare < 0))) {
-        put_buffer(run, pending->source);
-        put_buffer(run, pending->result);
-        put_buffer(run, pending->compare);
-        return 0;
-    }
-    return 1;
 }
 
 static void fill_buffers(history_run_t *run, history_pending_t *pending)
@@ -426,19 +414,14 @@ static history_pending_t *start(history_run_t *run, const history_call_t *drawn)
 
     *call         = *drawn;
     pending->call = call;
-    if (!take_buffers(run, pending)) {
-        return NULL;
-    }
     if (history_fetches(call)) {
         call->values = history_log_reserve(log, run->phase, call->count);
         if (call->values == HISTORY_NO_VALUES) {
-            put_buffer(run, pending->source);
-            put_buffer(run, pending->result);
-            put_buffer(run, pending->compare);
             return NULL;
         }
     }
 
+    take_buffers(run, pending);
     fill_buffers(run, pending);
     pending->is_local = 0;
     pending->is_done  = 0;

@@ -12,7 +12,8 @@
  * and logs them with the values they fetched.
  */
 
-#define HISTORY_NUM_BUFFERS  48u
+/* Enough for all calls of a phase */
+#define HISTORY_NUM_BUFFERS  (3u * HISTORY_MAX_CALLS)
 
 /* State of an operation that is not complete */
 typedef struct history_pending {

@@ -189,11 +189,8 @@ static void remap_window(uint64_t *state)
     }
 }
 
-/*
- * Changes one value: one that the rank has fetched, or the last value of an
- * element of its window, which becomes the initial one if that differs. That
- * looks like a lost write.
- */
+/* Changes one value that the rank has fetched; if there is none, the last value
+ * of an element of its window, see take_window() */
 static void lie_about_log(const history_phase_t *phase, uint64_t *state)
 {
     history_log_t *log = &run.logs[mpi_test_rank];
@@ -211,21 +208,6 @@ static void lie_about_log(const history_phase_t *phase, uint64_t *state)
     }
 }
 
-static void lie_about_window(const history_phase_t *phase, uint64_t *state)
-{
-    uint32_t num = HISTORY_WINDOW / phase->width;
-    uint32_t at  = history_random(state, num);
-    uint32_t i;
-
-    for (i = 0; i < num; ++i, at = (at + 1) % num) {
-        if (history_load(phase, last, at) != history_load(phase, initial, at)) {
-            history_store(phase, last, at, history_load(phase, initial, at));
-            return;
-        }
-    }
-    last[history_random(state, HISTORY_WINDOW)] ^= 0x55;
-}
-
 static int is_liar(const history_phase_t *phase)
 {
     return options.lie &&
@@ -238,7 +220,7 @@ static void take_window(const history_phase_t *phase)
 
     memcpy(last, run.base, HISTORY_WINDOW);
     if (is_liar(phase) && !has_lied) {
-        lie_about_window(phase, &state);
+        last[history_random(&state, HISTORY_WINDOW)] ^= 0x55;
     }
     run.num_bad = history_judge(phase, run.logs, mpi_test_size, mpi_test_rank,
                                 initial, last);

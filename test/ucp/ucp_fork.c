@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_fork used|passive|sleep|killed|hooks
+ * ucp_fork used|passive|sleep|hooks
  *
  * Processes of which one has forked the other, each with a context of its own,
  * exchange messages of all sizes in both directions.
@@ -10,7 +10,6 @@
  *           in the parent only; and it exchanges with one child after another
  * passive   the child creates its endpoint when it has received a message
  * sleep     both sleep while there is nothing to do
- * killed    two children exchange, of which one is killed; the other notices
  * hooks     no thread of UCX or of ours is in a memory hook, where a fork()
  *           would leave the lock of the hooks held in the child: neither when a
  *           child connects nor when it has ended. The first children start
@@ -188,18 +187,13 @@ static void await_rest(void)
 
 /* ---- processes ---- */
 
-static void make_pair(int *fds)
-{
-    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
-}
-
-/* With a child that has a context of its own. The parent has opened its side. */
+/* With a child that has a context of its own; the parent has opened its side */
 static void with_child(void)
 {
     int fds[2];
     pid_t pid;
 
-    make_pair(fds);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, fds) == 0, "socketpair: %m");
     await_rest();
     pid = start_child();
     if (pid == 0) {
@@ -214,52 +208,6 @@ static void with_child(void)
     run(fds[0], 0);
     expect_end(pid, 0);
     close(fds[0]);
-}
-
-/* Exchanges, and then sends to a peer that no longer progresses until the
- * endpoint fails, because it has been killed */
-static void outlive(int fd, int is_second)
-{
-    char *out                = new_memory(MAX_SIZE);
-    ucs_status_ptr_t request = NULL;
-
-    ep          = NULL;
-    pair.fd     = fd;
-    pair.number = is_second;
-    open_side();
-    address = pair_exchange_addresses();
-    exchange();
-    if (is_second) {
-        raise(SIGKILL);
-    }
-
-    while (error == UCS_OK) {
-        if (is_done(request)) {
-            wait_for(pair.worker, request);
-            request = ucp_tag_send_nbx(ep, out, MAX_SIZE, 0, &none);
-        }
-        ucp_worker_progress(pair.worker);
-    }
-    wait_for(pair.worker, request);
-    close_ep(pair.worker, ep, UCP_EP_CLOSE_FLAG_FORCE);
-    end_side();
-    exit(0);
-}
-
-static void killed(void)
-{
-    pid_t pids[2];
-    int fds[2], i;
-
-    make_pair(fds);
-    for (i = 0; i < 2; ++i) {
-        pids[i] = start_child();
-        if (pids[i] == 0) {
-            outlive(fds[i], i);
-        }
-    }
-    expect_end(pids[0], 0);
-    expect_end(pids[1], 1);
 }
 
 /* ---- memory hooks ---- */
@@ -313,9 +261,7 @@ int main(int argc, char **argv)
     is_passive = !strcmp(mode, "passive");
     open_side();
     own_segments = num_segments();
-    if (!strcmp(mode, "killed")) {
-        killed();
-    } else if (!strcmp(mode, "hooks")) {
+    if (!strcmp(mode, "hooks")) {
         no_hooks();
     } else {
         CHECK(!strcmp(mode, "used") || sleeps || is_passive,

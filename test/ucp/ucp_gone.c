@@ -67,25 +67,12 @@ static void close_side(side_t *side)
     munmap(side->memory, LARGE);
 }
 
-/* An endpoint that is refused at once has failed */
 static void create_ep(pair_t *pair)
 {
-    ucp_ep_params_t params = {
-        .field_mask      = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS |
-                           UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                           UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .address         = pair->address,
-        .err_mode        = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb  = on_error,
-        .err_handler.arg = &pair->initiator.error
-    };
-
-    pair->initiator.error = ucp_ep_create(pair->initiator.worker, &params,
-                                          &pair->initiator.ep);
-    if (pair->initiator.error == UCS_OK) {
-        CHECK_OK(ucp_ep_rkey_unpack(pair->initiator.ep, pair->packed_key,
-                                    &pair->rkey));
-    }
+    pair->initiator.ep = new_ep_to(pair->initiator.worker, pair->address,
+                                   &pair->initiator.error);
+    CHECK_OK(ucp_ep_rkey_unpack(pair->initiator.ep, pair->packed_key,
+                                &pair->rkey));
 }
 
 static ucs_status_ptr_t
@@ -180,9 +167,7 @@ static void run(const char *name, enum operation operation, size_t size)
     if (!strcmp(name, "stale")) {
         create_ep(&pair);
     }
-    if (pair.initiator.error == UCS_OK) {
-        fail(&pair, request, operation, size);
-    }
+    fail(&pair, request, operation, size);
 
     ucp_rkey_buffer_release(pair.packed_key);
     free(pair.address);

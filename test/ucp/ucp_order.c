@@ -3,8 +3,8 @@
 /*
  * ucp_order [-t SECONDS] [-s SEED]
  *
- * Random puts, active messages, tagged messages, streams, flags and atomics of
- * one endpoint, without a fence. The judge is the order in which RC makes them
+ * Random puts, active messages, tagged messages, flags and atomics of one
+ * endpoint, without a fence. The judge is the order in which RC makes them
  * visible: what the target sees of a message, of a flag (a small put) or of an
  * atomic shows that every put that was started before it has arrived. Programs
  * rely on that, though UCP does not promise it.
@@ -23,7 +23,7 @@ enum {
 };
 
 typedef enum kind {
-    SMALL_PUT, LARGE_PUT, GET, FLAG, ATOMIC, AM, BIG, TAG, STREAM, NUM_KINDS
+    SMALL_PUT, LARGE_PUT, GET, FLAG, ATOMIC, AM, BIG, TAG, NUM_KINDS
 } kind_t;
 
 typedef struct op {
@@ -117,8 +117,7 @@ static ucs_status_t on_am(void *arg, const void *header, size_t header_length,
 static void open_worker(void)
 {
     open_ucp(UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_TAG |
-             UCP_FEATURE_STREAM | UCP_FEATURE_AMO64, &pair.context,
-             &pair.worker);
+             UCP_FEATURE_AMO64, &pair.context, &pair.worker);
 }
 
 /* The counters are written when the worker is destroyed */
@@ -158,30 +157,6 @@ static void look_at_tags(void)
                       ucp_tag_msg_recv_nbx(pair.worker, data, info.length,
                                            message, &none)));
     free(data);
-}
-
-static void look_at_stream(ucp_ep_h ep)
-{
-    static char bytes[sizeof(int)];
-    static size_t have;
-    ucs_status_ptr_t data;
-    size_t length, i;
-    int signal;
-
-    data = ucp_stream_recv_data_nb(ep, &length);
-    if (!UCS_PTR_IS_PTR(data)) {
-        return;
-    }
-
-    for (i = 0; i < length; ++i) {
-        bytes[have++] = ((char*)data)[i];
-        if (have == sizeof(bytes)) {
-            memcpy(&signal, bytes, sizeof(signal));
-            have = 0;
-            see(signal);
-        }
-    }
-    ucp_stream_data_release(ep, data);
 }
 
 static int is_round_seen(void)
@@ -224,7 +199,6 @@ static void run_target(void)
             ucp_worker_progress(pair.worker);
             look_at_words();
             look_at_tags();
-            look_at_stream(ep);
         }
         /* Until the initiator has flushed */
         pair_get(&go_on, 1);
@@ -275,10 +249,8 @@ static ucs_status_ptr_t start_op(ucp_ep_h ep, ucp_rkey_h rkey, int i,
     case BIG:
         return ucp_am_send_nbx(ep, AM_ID, &numbers[i], sizeof(int),
                                source->places[i], BIG_AM, &none);
-    case TAG:
-        return ucp_tag_send_nbx(ep, source->places[i], size, i, &none);
     default:
-        return ucp_stream_send_nbx(ep, &numbers[i], sizeof(int), &none);
+        return ucp_tag_send_nbx(ep, source->places[i], size, i, &none);
     }
 }
 

@@ -1,14 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_shadow THREADS OPERATIONS [NAME=VALUE]
+ * ucp_shadow THREADS OPERATIONS
  *
  * Each of two processes has THREADS threads, which use one worker and one
  * endpoint at once. Each thread has an area in the memory of the other process,
- * and a shadow of it: what the area must contain. The threads start random
- * puts and gets. A flush is between operations that overlap. Results
- * are compared with the shadow, and in the end so is the memory itself. The
- * setting is given to UCP by ucp_config_modify(), so transports do not see it.
+ * and a shadow of it: what the area must contain. The threads start random puts
+ * and gets. A flush is between operations that overlap. Results are compared
+ * with the shadow, and in the end so is the memory itself.
  */
 
 #define _GNU_SOURCE
@@ -50,7 +49,6 @@ static struct {
     unsigned   num_threads;
     unsigned   num_operations;
     unsigned   seed;
-    char       *setting;        /* Or NULL */
     ucp_ep_h   ep;
     ucp_rkey_h rkey;
     uint64_t   remote;          /* Address of the memory of the other process */
@@ -172,29 +170,6 @@ static void *run_thread(void *arg)
 
 /* ---- the processes ---- */
 
-static ucp_config_t *read_config(void)
-{
-    ucp_config_t *config;
-    ucs_status_t status;
-    char *value;
-
-    CHECK_OK(ucp_config_read(NULL, NULL, &config));
-    if (self.setting == NULL) {
-        return config;
-    }
-
-    value = strchr(self.setting, '=');
-    CHECK(value != NULL, "'%s' is no NAME=VALUE", self.setting);
-    *value++ = '\0';
-    status   = ucp_config_modify(config, self.setting, value);
-    if (status == UCS_ERR_NO_ELEM) {
-        printf("SKIPPED: this UCX has no %s\n", self.setting);
-        exit(77);
-    }
-    CHECK_OK(status);
-    return config;
-}
-
 static void open_worker(void)
 {
     ucp_params_t params               = {
@@ -211,7 +186,7 @@ static void open_worker(void)
         .field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE
     };
 
-    CHECK_OK(ucp_init(&params, read_config(), &pair.context));
+    CHECK_OK(ucp_init(&params, NULL, &pair.context));
     CHECK_OK(ucp_worker_create(pair.context, &worker_params, &pair.worker));
     CHECK_OK(ucp_worker_query(pair.worker, &attr));
     if (attr.thread_mode != UCS_THREAD_MODE_MULTI) {
@@ -274,12 +249,11 @@ static void run(void)
 
 int main(int argc, char **argv)
 {
-    CHECK(argc >= 3, "usage: ucp_shadow THREADS OPERATIONS [NAME=VALUE]");
+    CHECK(argc >= 3, "usage: ucp_shadow THREADS OPERATIONS");
     self.num_threads    = atoi(argv[1]);
     self.num_operations = atoi(argv[2]);
     CHECK((self.num_threads > 0) && (self.num_threads <= MAX_THREADS),
           "1 to %d threads", MAX_THREADS);
-    self.setting = argv[3];
     self.seed    = time(NULL);
     if (getenv("UCP_SHADOW_SEED") != NULL) {
         self.seed = atoi(getenv("UCP_SHADOW_SEED"));

@@ -4,8 +4,8 @@
 #define UCP_SOCKET_H_
 
 /*
- * Endpoints with error handling that are connected by socket address, by default
- * on the loopback device.
+ * Endpoints with error handling that are connected by socket address, by
+ * default on the loopback device.
  */
 
 #include "ucp_common.h"
@@ -14,13 +14,8 @@
 #include <sys/socket.h>
 
 
-static struct sockaddr_in socket_in   = {
-    .sin_family = AF_INET
-};
-static struct sockaddr_in6 socket_in6 = {
-    .sin6_family = AF_INET6,
-    .sin6_addr   = IN6ADDR_LOOPBACK_INIT
-};
+/* Unless its port is set, of the loopback device */
+static struct sockaddr_in socket_in = {.sin_family = AF_INET};
 
 /* @return Length of the address of this family. The port is ignored where an
  * IPv4 address is set. */
@@ -32,8 +27,9 @@ make_address(struct sockaddr_storage *storage, int family, uint16_t port)
 
     memset(storage, 0, sizeof(*storage));
     if (family == AF_INET6) {
-        *in6           = socket_in6;
-        in6->sin6_port = htons(port);
+        in6->sin6_family = AF_INET6;
+        in6->sin6_addr   = in6addr_loopback;
+        in6->sin6_port   = htons(port);
         return sizeof(*in6);
     }
 
