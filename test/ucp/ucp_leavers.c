@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * ucp_leavers [-n CLIENTS] [-p AT_ONCE] [-d DESCRIPTORS]
+ * ucp_leavers CLIENTS AT_ONCE DESCRIPTORS
  *
  * A server, limited to DESCRIPTORS, gets one large message of each of CLIENTS
  * processes, AT_ONCE of which are connected at the same time. They leave in
@@ -15,7 +15,6 @@
 #include "ucp_socket.h"
 
 #include <dirent.h>
-#include <getopt.h>
 #include <semaphore.h>
 #include <sys/resource.h>
 
@@ -304,29 +303,12 @@ static void run(void)
 
 int main(int argc, char **argv)
 {
-    int c;
-
-    self.num_clients = 1;
-    self.at_once     = 1;
-    self.limit       = 1024;
-    while ((c = getopt(argc, argv, "n:p:d:")) != -1) {
-        switch (c) {
-        case 'n':
-            self.num_clients = atoi(optarg);
-            break;
-        case 'p':
-            self.at_once = atoi(optarg);
-            break;
-        case 'd':
-            self.limit = atoi(optarg);
-            break;
-        default:
-            return 2;
-        }
-    }
-    CHECK((argc == optind) && (self.at_once >= 1) &&
-          (self.at_once <= MAX_AT_ONCE),
-          "usage: ucp_leavers [-n CLIENTS] [-p AT_ONCE] [-d DESCRIPTORS]");
+    CHECK(argc == 4, "usage: ucp_leavers CLIENTS AT_ONCE DESCRIPTORS");
+    self.num_clients = atoi(argv[1]);
+    self.at_once     = atoi(argv[2]);
+    self.limit       = atoi(argv[3]);
+    CHECK((self.at_once >= 1) && (self.at_once <= MAX_AT_ONCE),
+          "1 to %d clients at once", MAX_AT_ONCE);
     shared = new_shared(sizeof(*shared));
     CHECK(!sem_init(&shared->to_parent, 1, 0) &&
           !sem_init(&shared->to_server, 1, 0) &&
