@@ -11,8 +11,8 @@
  *       pages are taken by the program's call, or by the kernel, too
  *
  * FROM accesses memory of TO. Both are DEVICE or DEVICE/PORT, and may be the
- * same. Prints lines "NAME: VALUE". Exit status 1: a line "FAILED: ..." says what
- * is wrong.
+ * same. Prints lines "NAME: VALUE". Exit status 1: a line "FAILED: ..." says
+ * what is wrong.
  */
 
 #include "hw_region.h"

@@ -199,8 +199,9 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
                                int invalidate);
 
 
-/* Make pages of a range accessible to the NIC. Pages that are not present in the
- * process are brought in. Pages that are accessible already cost no system call.
+/* Make pages of a range accessible to the NIC. Pages that are not present in
+ * the process are brought in. Pages that are accessible already cost no system
+ * call.
  *
  * Waits only for page faults. May race with every other call and every event: a
  * page that is taken away meanwhile does not get its bits. */
@@ -209,10 +210,10 @@ nprdma_monitor_populate(nprdma_monitor_t *monitor, nprdma_range_t *range,
                         uintptr_t address, size_t length, unsigned flags);
 
 
-/* Revoke pages for peers at once: in each region for them, all pages of a closed
- * region, which are retired, and those pages of another one that no live range
- * of it covers. Their bits are cleared when this returns, and no access to them
- * is in progress. */
+/* Revoke pages for peers at once: in each region for them, all pages of a
+ * closed region, which are retired, and those pages of another one that no live
+ * range of it covers. Their bits are cleared when this returns, and no access
+ * to them is in progress. */
 void nprdma_monitor_revoke(nprdma_monitor_t *monitor, nprdma_span_t span);
 
 

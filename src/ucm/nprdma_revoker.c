@@ -114,9 +114,9 @@ static int nprdma_revoker_select(nprdma_region_obj_t *region, size_t first,
 
 /*
  * The region is locked meanwhile: a thread that registers one of these pages
- * waits for some microseconds, and then finds that the page has to be populated.
- * A range that ends later marks the chunk again. So pages that are populated
- * after their states were loaded here are found by a later tick.
+ * waits for some microseconds, and then finds that the page has to be
+ * populated. A range that ends later marks the chunk again. So pages that are
+ * populated after their states were loaded here are found by a later tick.
  */
 NPRDMA_HOOK
 static void nprdma_revoker_chunk(nprdma_sweep_t *sweep,

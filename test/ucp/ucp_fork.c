@@ -187,7 +187,7 @@ static void await_rest(void)
 
 /* ---- processes ---- */
 
-/* With a child that has a context of its own; the parent has opened its side */
+/* With a child that has a context of its own; the parent's side is open */
 static void with_child(void)
 {
     int fds[2];

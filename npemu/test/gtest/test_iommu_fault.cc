@@ -163,7 +163,8 @@ protected:
 
     /* An access to all of the region, which is held at page 20: that is in the
      * second chunk. */
-    void hold(npemu_gate_point_t point, ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE)
+    void hold(npemu_gate_point_t point,
+              ibv_wr_opcode opcode = IBV_WR_RDMA_WRITE)
     {
         bool reads = opcode == IBV_WR_RDMA_READ;
 
@@ -268,7 +269,8 @@ void drain_in_handler(int)
     npemu_iommu_drain(drain_device->context);
 }
 
-TEST(test_iommu_fault_drain, inside_a_chunk_of_the_same_thread_does_not_deadlock)
+TEST(test_iommu_fault_drain,
+     inside_a_chunk_of_the_same_thread_does_not_deadlock)
 {
     RegionPair on(SIZE);
     auto *header = on.region.iommu.header;

@@ -172,8 +172,8 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
                                    nprdma_span_t span);
 
 
-/* A bit per page. Bits of the pages [first, end) are set or cleared; next is the
- * first page with a bit, or end. For memory hooks. */
+/* A bit per page. Bits of the pages [first, end) are set or cleared; next is
+ * the first page with a bit, or end. For memory hooks. */
 void nprdma_bits_set(_Atomic uint64_t *bits, size_t first, size_t end);
 void nprdma_bits_clear(_Atomic uint64_t *bits, size_t first, size_t end);
 size_t

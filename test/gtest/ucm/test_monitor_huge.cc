@@ -241,7 +241,7 @@ TEST_F(test_monitor_huge, mremap_moves)
     EXPECT_EQ(UCS_OK, populate(&m_range, m_ptr + huge, huge,
                                NPRDMA_POPULATE_WRITE));
 
-    /* What was at the destination is taken, and what is there now may be used */
+    /* What was at the destination is taken; what is there now may be used */
     EXPECT_EQ(0u, bits(&range, target));
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     unreg(&range);
