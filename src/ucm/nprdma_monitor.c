@@ -6,7 +6,6 @@
 
 #include "nprdma_monitor_int.h"
 #include "ucm/access/nprdma_access.h"
-#include "ucm/access/nprdma_guard.h"
 #include "ucm/access/nprdma_pagein.h"
 
 #include <ucs/debug/log.h>
@@ -120,14 +119,28 @@ static void nprdma_monitor_fork(void *arg)
 
 /* ---- regions ---- */
 
+/* Add what the back end has counted */
+static void nprdma_monitor_query_region(const nprdma_monitor_t *monitor,
+                                        const nprdma_region_obj_t *region,
+                                        nprdma_backend_stats_t *sum)
+{
+    nprdma_backend_stats_t stats = { 0 };
+
+    if (monitor->params.backend->query != NULL) {
+        monitor->params.backend->query(region->backend_priv, &stats);
+    }
+    sum->events      += stats.events;
+    sum->invalidated += stats.invalidated;
+}
+
 static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
                                           nprdma_region_obj_t *region)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
-    nprdma_backend_stats_t stats;
+    nprdma_backend_stats_t stats    = { 0 };
 
     monitor->params.detach(monitor->params.arg, &region->super);
-    backend->query(region->backend_priv, &stats);
+    nprdma_monitor_query_region(monitor, region, &stats);
     nprdma_monitor_count(&monitor->count.kernel_events, stats.events);
     nprdma_monitor_count(&monitor->count.kernel_invalidated, stats.invalidated);
     atomic_fetch_sub(&monitor->state_bytes,
@@ -495,26 +508,6 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
         return UCS_ERR_INVALID_PARAM;
     }
 
-    if (((unsigned)params->revoke >= NPRDMA_REVOKE_LAST) ||
-        !((params->revoke_tick >= 0) && (params->revoke_tick <= 3600))) {
-        ucs_error("invalid revocation mode %u or tick of %g seconds",
-                  (unsigned)params->revoke, params->revoke_tick);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if ((params->lazy_limit > 0) &&
-        ((params->lazy_limit < 2 * NPRDMA_LAZY_MIN) ||
-         (params->lazy_limit > NPRDMA_LAZY_MAX))) {
-        ucs_error("invalid size of memory to keep: %zu bytes",
-                  params->lazy_limit);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if ((unsigned)params->reclaim >= NPRDMA_RECLAIM_LAST) {
-        ucs_error("invalid reclaimer mode %u", (unsigned)params->reclaim);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
     if (((params->reclaim == NPRDMA_RECLAIM_LOGICAL) ||
          (params->reclaim == NPRDMA_RECLAIM_REAL)) &&
         !((params->reclaim_rate > 0) && (params->reclaim_rate <= 1e9))) {
@@ -524,25 +517,6 @@ nprdma_monitor_check(const nprdma_monitor_params_t *params)
     }
 
     return UCS_OK;
-}
-
-static ucs_status_t
-nprdma_monitor_open_backend(const nprdma_monitor_params_t *params)
-{
-    char text[NPRDMA_BACKEND_WHY_MAX] = "";
-    ucs_status_t status;
-
-    if (params->backend->open == NULL) {
-        return UCS_OK;
-    }
-
-    status = params->backend->open(params->device,
-                                   (params->why == NULL) ? text : params->why);
-    if ((status != UCS_OK) && (params->why == NULL)) {
-        ucs_error("cannot use the memory monitor %s: %s", params->backend->name,
-                  text);
-    }
-    return status;
 }
 
 static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
@@ -602,9 +576,11 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
         goto err_free;
     }
 
-    status = nprdma_monitor_open_backend(params);
-    if (status != UCS_OK) {
-        goto err_regions;
+    if (params->backend->open != NULL) {
+        status = params->backend->open(params->device, params->why);
+        if (status != UCS_OK) {
+            goto err_regions;
+        }
     }
 
     status = nprdma_pagein_init();
@@ -652,31 +628,14 @@ typedef struct nprdma_monitor_sum {
 
 static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
 {
-    nprdma_monitor_sum_t *sum       = arg;
-    nprdma_backend_stats_t stats;
+    nprdma_monitor_sum_t *sum = arg;
 
     nprdma_region_lock(region);
     sum->ranges += region->num_ranges;
     sum->idle   += (region->num_ranges == 0);
     nprdma_region_unlock(region);
 
-    sum->monitor->params.backend->query(region->backend_priv, &stats);
-    sum->backend.events      += stats.events;
-    sum->backend.invalidated += stats.invalidated;
-}
-
-static void nprdma_monitor_subtract(nprdma_monitor_stats_t *stats,
-                                    const nprdma_monitor_stats_t *before)
-{
-    stats->populated          -= before->populated;
-    stats->populate_ns        -= before->populate_ns;
-    stats->pageins            -= before->pageins;
-    stats->invalidated        -= before->invalidated;
-    stats->revoked            -= before->revoked;
-    stats->events             -= before->events;
-    stats->drains             -= before->drains;
-    stats->kernel_events      -= before->kernel_events;
-    stats->kernel_invalidated -= before->kernel_invalidated;
+    nprdma_monitor_query_region(sum->monitor, region, &sum->backend);
 }
 
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
@@ -715,16 +674,21 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
     stats->events        = atomic_load(&count->events);
     stats->drains        = atomic_load(&count->drains);
     nprdma_lazy_query(&stats->lazy);
-    nprdma_monitor_subtract(stats, &monitor->before);
 }
 
 void nprdma_monitor_restart_stats(nprdma_monitor_t *monitor)
 {
+    nprdma_monitor_counters_t *count = &monitor->count;
     nprdma_monitor_stats_t stats;
 
-    memset(&monitor->before, 0, sizeof(monitor->before));
     nprdma_monitor_query(monitor, &stats);
-    monitor->before = stats;
+    /* What the kernel has counted for regions that exist cannot be reset: with
+     * these two the sum wraps around to 0 */
+    memset(count, 0, offsetof(nprdma_monitor_counters_t, kernel_events));
+    count->created             = stats.created;
+    count->evicted             = stats.evicted;
+    count->kernel_events      -= stats.kernel_events;
+    count->kernel_invalidated -= stats.kernel_invalidated;
 }
 
 
@@ -802,7 +766,6 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 void nprdma_monitor_forked(void)
 {
     nprdma_access_forked();
-    nprdma_guard_forked();
     nprdma_pagein_forked();
     nprdma_emulated_forked();
     nprdma_kernel_forked();

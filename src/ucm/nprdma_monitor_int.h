@@ -89,9 +89,6 @@ struct nprdma_monitor {
     nprdma_reclaimer_t        reclaimer;
     int                       has_lazy;    /* Uses the pool of the process */
     nprdma_monitor_counters_t count;
-    /* What nprdma_monitor_query() leaves out: see
-     * nprdma_monitor_restart_stats() */
-    nprdma_monitor_stats_t    before;
 };
 
 

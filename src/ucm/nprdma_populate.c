@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_monitor_int.h"
+#include "ucm/access/nprdma_pagein.h"
 
 #include <sched.h>
 #include <time.h>
@@ -253,20 +254,15 @@ nprdma_populate_present(const nprdma_region_obj_t *region, nprdma_pages_t pages,
 
 /* If only resident pages are wanted, skip pages of chunks that have none
  * without reading their states: reading them would allocate memory for them */
-static size_t
-nprdma_populate_skip(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
-                     size_t first, size_t end)
+static size_t nprdma_populate_skip(nprdma_region_obj_t *region, size_t first,
+                                   size_t end)
 {
-    const nprdma_backend_t *backend = monitor->params.backend;
-
-    if ((backend->next_resident == NULL) ||
-        atomic_load_explicit(&region->touched[first / NPRDMA_CHUNK_PAGES],
-                             memory_order_relaxed)) {
-        return first;
-    }
-
-    return backend->next_resident(&region->super, region->backend_priv, first,
-                                  end);
+    return atomic_load_explicit(&region->touched[first / NPRDMA_CHUNK_PAGES],
+                                memory_order_relaxed) ?
+           first :
+           first + nprdma_pagein_next(region->super.address +
+                                      (first << NPRDMA_PAGE_SHIFT),
+                                      end - first);
 }
 
 /* Stops at the first page that cannot be populated */
@@ -285,8 +281,7 @@ nprdma_populate_pages(nprdma_monitor_t *monitor, nprdma_region_obj_t *region,
 
     for (chunk.first = pages.first; chunk.first < end; chunk.first = next) {
         if (resident) {
-            chunk.first = nprdma_populate_skip(monitor, region, chunk.first,
-                                               end);
+            chunk.first = nprdma_populate_skip(region, chunk.first, end);
             if (chunk.first == end) {
                 break;
             }

@@ -280,8 +280,9 @@ fuzz_register(nprdma_reg_table_t *table, const fuzz_region_t *fuzz,
     uct_nprdma_mem_t *mem;
     nprdma_reg_t *reg;
 
-    FUZZ_CHECK(nprdma_reg_add(table, fuzz->address, fuzz->length, fuzz->access,
-                              &reg) == UCS_OK);
+    FUZZ_CHECK(nprdma_reg_alloc(table, fuzz->address, fuzz->length,
+                                fuzz->access, &reg) == UCS_OK);
+    nprdma_reg_publish(reg);
     region->address    = fuzz->address & ~(NPRDMA_PAGE_SIZE - 1);
     region->length     = FUZZ_NUM_PAGES * NPRDMA_PAGE_SIZE;
     mem                = nprdma_reg_extra(reg);

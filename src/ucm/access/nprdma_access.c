@@ -172,22 +172,24 @@ nprdma_access_atomic_locked(nprdma_atomic_op_t op, size_t size,
                             uint64_t compare, uint64_t *old_p)
 {
     ucs_status_t status;
-    uint32_t word32;
-    uint64_t word;
-
-    if (size == sizeof(word32)) {
-        status = nprdma_access_copy(address, &word32, size, 0);
-        *old_p = word32;
-        word32 = nprdma_access_operate(op, size, *old_p, value, compare);
-        return (status != UCS_OK) ? status :
-               nprdma_access_copy(address, &word32, size, 1);
-    }
+    union {
+        uint32_t u32;
+        uint64_t u64;
+    } word;
 
     status = nprdma_access_copy(address, &word, size, 0);
-    *old_p = word;
-    word   = nprdma_access_operate(op, size, *old_p, value, compare);
-    return (status != UCS_OK) ? status :
-           nprdma_access_copy(address, &word, size, 1);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    *old_p = (size == sizeof(word.u32)) ? word.u32 : word.u64;
+    value  = nprdma_access_operate(op, size, *old_p, value, compare);
+    if (size == sizeof(word.u32)) {
+        word.u32 = value;
+    } else {
+        word.u64 = value;
+    }
+    return nprdma_access_copy(address, &word, size, 1);
 }
 
 static ucs_status_t

@@ -47,12 +47,9 @@ static void nprdma_guard_before(void *arg, nprdma_span_t taken,
                                 nprdma_span_t gone);
 
 static struct {
-    pthread_mutex_t       lock;
-    unsigned              users;
     nprdma_guard_state_t *state; /* Kept until the process ends */
     nprdma_listener_t     listener;
 } nprdma_guard = {
-    .lock     = PTHREAD_MUTEX_INITIALIZER,
     .listener = {
         .before = nprdma_guard_before
     }
@@ -98,7 +95,7 @@ static void nprdma_guard_before(void *arg, nprdma_span_t taken,
     }
 }
 
-static ucs_status_t nprdma_guard_install(void)
+ucs_status_t nprdma_guard_init(void)
 {
     ucs_status_t status;
 
@@ -118,30 +115,10 @@ static ucs_status_t nprdma_guard_install(void)
     return status;
 }
 
-ucs_status_t nprdma_guard_init(void)
-{
-    ucs_status_t status = UCS_OK;
-
-    pthread_mutex_lock(&nprdma_guard.lock);
-    /* A forked child has inherited the count, but not the listener */
-    if ((nprdma_guard.users == 0) || !atomic_load(&nprdma_guard.state->live)) {
-        status = nprdma_guard_install();
-    }
-    if (status == UCS_OK) {
-        ++nprdma_guard.users;
-    }
-    pthread_mutex_unlock(&nprdma_guard.lock);
-    return status;
-}
-
 void nprdma_guard_cleanup(void)
 {
-    pthread_mutex_lock(&nprdma_guard.lock);
-    if (--nprdma_guard.users == 0) {
-        atomic_store(&nprdma_guard.state->live, 0);
-        nprdma_events_remove(&nprdma_guard.listener);
-    }
-    pthread_mutex_unlock(&nprdma_guard.lock);
+    atomic_store(&nprdma_guard.state->live, 0);
+    nprdma_events_remove(&nprdma_guard.listener);
 }
 
 ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
@@ -195,9 +172,4 @@ void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket)
 {
     atomic_store(&nprdma_guard.state->accesses[ticket->index].owner,
                  NPRDMA_GUARD_FREE);
-}
-
-void nprdma_guard_forked(void)
-{
-    pthread_mutex_init(&nprdma_guard.lock, NULL);
 }

@@ -31,13 +31,12 @@ typedef struct nprdma_guard_ticket {
 } nprdma_guard_ticket_t;
 
 
-/* Install the UCM event handlers, or count one more user of them.
+/* Listen to the UCM events, in a forked child once more. Has one user.
  * UCS_ERR_UNSUPPORTED: UCM cannot deliver the events (switched off by
  * UCX_MEM_EVENTS=n, or hooks cannot be installed). */
 ucs_status_t nprdma_guard_init(void);
 
 
-/* The last user removes the handlers */
 void nprdma_guard_cleanup(void);
 
 
@@ -52,14 +51,11 @@ ucs_status_t nprdma_guard_enter(uintptr_t address, size_t length,
 
 void nprdma_guard_leave(const nprdma_guard_ticket_t *ticket);
 
+
 /* Wait for the accesses in progress on a range. New ones may begin
  * meanwhile. */
 void nprdma_guard_wait(uintptr_t address, size_t length);
 
-
-/* In a child after fork(): release the lock of nprdma_guard_init() and
- * _cleanup(), which another thread of the parent may have held */
-void nprdma_guard_forked(void);
 
 END_C_DECLS
 

@@ -112,16 +112,12 @@ typedef struct nprdma_backend {
      * were taken away repeatedly. */
     ucs_status_t (*populate)(void *priv, nprdma_populate_t *populate);
 
-    /* The first page of [first, end) that is present in the process, or end.
-     * Never faults. May be NULL. */
-    size_t (*next_resident)(const nprdma_region_t *region, void *priv,
-                            size_t first, size_t end);
-
     /* Report that an invalidation begins, and that it has been drained. Tests
      * can suspend it there. May be NULL. Runs in memory hooks. */
     void (*gate)(nprdma_region_t *region, void *priv,
                  nprdma_invalidate_step_t step, size_t first, size_t count);
 
+    /* May be NULL: nothing is counted */
     void (*query)(void *priv, nprdma_backend_stats_t *stats);
 } nprdma_backend_t;
 

@@ -280,15 +280,6 @@ nprdma_emulated_populate(void *priv, nprdma_populate_t *populate)
            nprdma_emulated_populate_all(priv, populate, write, bits);
 }
 
-static size_t
-nprdma_emulated_next_resident(const nprdma_region_t *region, void *priv,
-                              size_t first, size_t end)
-{
-    return first + nprdma_pagein_next(region->address +
-                                      (first << NPRDMA_PAGE_SHIFT),
-                                      end - first);
-}
-
 NPRDMA_HOOK
 static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
                                  nprdma_invalidate_step_t step, size_t first,
@@ -302,12 +293,6 @@ static void nprdma_emulated_gate(nprdma_region_t *region, void *priv,
                     NPEMU_GATE_INVALIDATE_QUIESCED, first, count);
 }
 
-static void nprdma_emulated_query(void *priv, nprdma_backend_stats_t *stats)
-{
-    stats->events      = 0;
-    stats->invalidated = 0;
-}
-
 const nprdma_backend_t nprdma_backend_emulated = {
     .name           = "emulated",
     .has_descriptors = 1,
@@ -315,9 +300,7 @@ const nprdma_backend_t nprdma_backend_emulated = {
     .region_destroy = nprdma_emulated_region_destroy,
     .invalidate     = nprdma_emulated_invalidate,
     .populate       = nprdma_emulated_populate,
-    .next_resident  = nprdma_emulated_next_resident,
-    .gate           = nprdma_emulated_gate,
-    .query          = nprdma_emulated_query
+    .gate           = nprdma_emulated_gate
 };
 
 npemu_iommu_t *nprdma_emulated_iommu(const nprdma_region_t *region)

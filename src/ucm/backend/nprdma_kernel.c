@@ -4,16 +4,18 @@
 #define _GNU_SOURCE
 #endif
 
-#include "nprdma_kernel.h"
+#include "nprdma_backend.h"
 #include "ucm/events/nprdma_hook.h"
 #include "ucm/access/nprdma_pagein.h"
 
+#include <nprdma_uapi.h>
 
 #include <ucs/debug/log.h>
 
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -21,7 +23,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The kernel module owns the states of pages. The kernel notifies it of each
+/* Two back ends. The kernel module owns the states of pages. The kernel notifies it of each
  * event that takes a page away, and it checks each page that is populated. This
  * back end only reads the states. It makes system calls without the C library,
  * since they also run in memory hooks. */
@@ -40,14 +42,25 @@ static struct {
 };
 
 
+/* Data of the back end for a region */
+typedef struct nprdma_kernel_priv {
+    int                          ctx;  /* The open module */
+    uint32_t                     id;
+    struct nprdma_states_header *map;  /* Mapping of the states descriptor */
+    size_t                       size; /* of the mapping, bytes */
+} nprdma_kernel_priv_t;
+
+
+/* An ioctl() without the C library */
 NPRDMA_HOOK
-int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
+static int nprdma_kernel_call(int ctx, unsigned long request, void *arg)
 {
     return (int)syscall(SYS_ioctl, ctx, request, arg);
 }
 
+/* A call that cannot fail, in a function that must not change errno */
 NPRDMA_HOOK
-void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
+static void nprdma_kernel_call_hook(int ctx, unsigned long request, void *arg)
 {
     int error = errno;
 
@@ -86,7 +99,7 @@ static int nprdma_kernel_open_module(char *why)
     return -1;
 }
 
-ucs_status_t nprdma_kernel_open(const char *device, char *why)
+static ucs_status_t nprdma_kernel_open(const char *device, char *why)
 {
     ucs_status_t status = UCS_OK;
     int fd;
@@ -112,7 +125,7 @@ ucs_status_t nprdma_kernel_open(const char *device, char *why)
     return status;
 }
 
-void nprdma_kernel_close(void)
+static void nprdma_kernel_close(void)
 {
     pthread_mutex_lock(&nprdma_kernel.lock);
     if (--nprdma_kernel.users == 0) {
@@ -127,15 +140,9 @@ void nprdma_kernel_forked(void)
     pthread_mutex_init(&nprdma_kernel.lock, NULL);
 }
 
-int nprdma_kernel_context(void)
-{
-    return nprdma_kernel.fd;
-}
-
-
 /* ---- regions ---- */
 
-ucs_status_t nprdma_kernel_status(int error)
+static ucs_status_t nprdma_kernel_status(int error)
 {
     switch (error) {
     case ENOMEM:
@@ -207,9 +214,10 @@ err:
     return nprdma_kernel_status(ret);
 }
 
-ucs_status_t nprdma_kernel_create(nprdma_region_t *region,
-                                  nprdma_kernel_priv_t **self_p,
-                                  int *states_fd_p)
+/* The caller owns the descriptor of the states */
+static ucs_status_t
+nprdma_kernel_create(nprdma_region_t *region, nprdma_kernel_priv_t **self_p,
+                     int *states_fd_p)
 {
     nprdma_kernel_priv_t *self;
     ucs_status_t status;
@@ -238,7 +246,7 @@ nprdma_kernel_region_create(nprdma_region_t *region, void **priv_p)
                                 &region->fd);
 }
 
-void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
+static void nprdma_kernel_region_destroy(nprdma_region_t *region, void *priv)
 {
     nprdma_kernel_priv_t *self = priv;
 
@@ -301,7 +309,7 @@ nprdma_kernel_register(const nprdma_kernel_priv_t *self,
 
 /* The pages keep their bits. The monitor, which knows all registrations,
  * revokes those that no other registration covers. */
-void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
+static void nprdma_kernel_unregister(void *priv, nprdma_range_t *range)
 {
     if (range->backend != 0) {
         nprdma_kernel_end_registration(priv, range->backend);
@@ -326,10 +334,12 @@ static int nprdma_kernel_has_any(const nprdma_region_t *region, size_t first,
     return 0;
 }
 
+/* By a call of the module. When it returns, no device accesses the pages through
+ * views, even if another thread, or the kernel, has taken them. */
 NPRDMA_HOOK
-size_t nprdma_kernel_take(const nprdma_region_t *region,
-                          const nprdma_kernel_priv_t *self, size_t first,
-                          size_t count, uint32_t bits, int touch)
+static size_t nprdma_kernel_take(const nprdma_region_t *region,
+                                 const nprdma_kernel_priv_t *self, size_t first,
+                                 size_t count, uint32_t bits, int touch)
 {
     struct nprdma_ioc_invalidate invalidate = {
         .size    = sizeof(invalidate),
@@ -379,14 +389,14 @@ static ucs_status_t nprdma_kernel_populate_status(int error)
 /* A page that a memory hook has invalidated must not be populated before the
  * system call of that hook has returned. The module counts invalidations, and
  * remembers the last one of each group of 64 pages. */
-uint32_t nprdma_kernel_get_revocations(void *priv)
+static uint32_t nprdma_kernel_get_revocations(void *priv)
 {
     const nprdma_kernel_priv_t *self = priv;
 
     return __atomic_load_n(&self->map->revocations, __ATOMIC_SEQ_CST);
 }
 
-ucs_status_t
+static ucs_status_t
 nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
 {
     const nprdma_kernel_priv_t *self = priv;
@@ -430,16 +440,7 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
            UCS_OK : nprdma_kernel_populate_status(errno);
 }
 
-size_t
-nprdma_kernel_next_resident(const nprdma_region_t *region, void *priv,
-                            size_t first, size_t end)
-{
-    return first + nprdma_pagein_next(region->address +
-                                      (first << NPRDMA_PAGE_SHIFT),
-                                      end - first);
-}
-
-void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
+static void nprdma_kernel_query(void *priv, nprdma_backend_stats_t *stats)
 {
     const nprdma_kernel_priv_t *self = priv;
     struct nprdma_ioc_stats args     = {
@@ -466,6 +467,112 @@ const nprdma_backend_t nprdma_backend_kernel = {
     .invalidate      = nprdma_kernel_invalidate,
     .get_revocations = nprdma_kernel_get_revocations,
     .populate        = nprdma_kernel_populate,
-    .next_resident   = nprdma_kernel_next_resident,
+    .query           = nprdma_kernel_query
+};
+
+
+/* ---- a real device ---- */
+
+/* The device imports a region as a dma-buf, and the module re-points the views
+ * that it then has. The module flushes the IOMMU before it lets go of a page,
+ * and the flush drains the device: nothing else has to wait for it. */
+
+
+/* A device that is attached already is only checked again */
+static ucs_status_t nprdma_device_attach(const char *device, char *why)
+{
+    struct nprdma_ioc_attach_device attach = { .size = sizeof(attach) };
+    int ret;
+
+    if ((device == NULL) || (strlen(device) >= sizeof(attach.name))) {
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX,
+                 "the device has no PCI address: only PCI functions have "
+                 "views");
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    strcpy(attach.name, device);
+    do {
+        ret = nprdma_kernel_call(nprdma_kernel.fd,
+                                 NPRDMA_IOC_ATTACH_DEVICE, &attach);
+    } while ((ret != 0) && (errno == EINTR));
+    if (ret != 0) {
+        ret = errno;
+        attach.why[sizeof(attach.why) - 1] = '\0';
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX, "%s: the kernel module refuses "
+                 "it: %s", device,
+                 (attach.why[0] != '\0') ? attach.why : strerror(ret));
+        return UCS_ERR_NO_DEVICE;
+    }
+
+    ucs_debug("attached to the kernel module: %s", attach.why);
+    return UCS_OK;
+}
+
+static ucs_status_t nprdma_device_open(const char *device, char *why)
+{
+    ucs_status_t status = nprdma_kernel_open(NULL, why);
+
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    status = nprdma_device_attach(device, why);
+    if (status != UCS_OK) {
+        nprdma_kernel_close();
+    }
+    return status;
+}
+
+static ucs_status_t
+nprdma_device_region_create(nprdma_region_t *region, void **priv_p)
+{
+    struct nprdma_ioc_export export = { .size = sizeof(export) };
+    nprdma_kernel_priv_t *self;
+    ucs_status_t status;
+    int states_fd, error;
+
+    status = nprdma_kernel_create(region, &self, &states_fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+
+    close(states_fd); /* They stay mapped */
+    region->fd    = -1;
+    export.region = self->id;
+    if (nprdma_kernel_call(self->ctx, NPRDMA_IOC_EXPORT, &export) != 0) {
+        error = errno;
+        ucs_diag("the kernel module did not export a region of %zu bytes at "
+                 "0x%lx: %m", region->length, (unsigned long)region->address);
+        nprdma_kernel_region_destroy(region, self);
+        return nprdma_kernel_status(error);
+    }
+
+    region->fd = export.fd;
+    *priv_p    = self;
+    return UCS_OK;
+}
+
+/* The module is called even if no page has a bit. The kernel may have cleared
+ * the bits a moment ago, and be about to flush: the call waits for that. */
+NPRDMA_HOOK
+static size_t nprdma_device_invalidate(nprdma_region_t *region, void *priv,
+                                       size_t first, size_t count,
+                                       uint32_t bits, int touch)
+{
+    return nprdma_kernel_take(region, priv, first, count, bits, touch);
+}
+
+const nprdma_backend_t nprdma_backend_device = {
+    .name            = "device",
+    .notified        = 1,
+    .open            = nprdma_device_open,
+    .close           = nprdma_kernel_close,
+    .region_create   = nprdma_device_region_create,
+    .region_destroy  = nprdma_kernel_region_destroy,
+    .unregister      = nprdma_kernel_unregister,
+    .invalidate      = nprdma_device_invalidate,
+    .get_revocations = nprdma_kernel_get_revocations,
+    .populate        = nprdma_kernel_populate,
     .query           = nprdma_kernel_query
 };

@@ -102,13 +102,6 @@ static uintptr_t nprdma_events_page_up(uintptr_t address)
     return (up < address) ? UINTPTR_MAX : up;
 }
 
-NPRDMA_HOOK
-static nprdma_span_t nprdma_events_pages(const void *address, size_t length)
-{
-    return nprdma_huge_span((uintptr_t)address, length,
-                            nprdma_events.page_size);
-}
-
 /* Identifies the calling thread; never 0. Not by gettid(), which is a system
  * call in each hook, and not by a thread-local variable, whose first use may
  * allocate. */
@@ -410,7 +403,7 @@ static nprdma_span_t nprdma_events_advised(const ucm_event_t *event)
         return nprdma_huge_mapped(event->madvise.addr, event->madvise.length);
     }
 
-    return nprdma_events_pages(event->madvise.addr, event->madvise.length);
+    return nprdma_huge_pages(event->madvise.addr, event->madvise.length);
 }
 
 /* Addresses that a call will take away. If the event is not exact, *taken_p is
@@ -429,8 +422,7 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
                                    event->mmap.flags, event->mmap.fd);
         break;
     case UCM_EVENT_MUNMAP:
-        *gone_p = nprdma_events_pages(event->munmap.address,
-                                      event->munmap.size);
+        *gone_p = nprdma_huge_pages(event->munmap.address, event->munmap.size);
         break;
     case UCM_EVENT_MREMAP:
         *gone_p = *taken_p = nprdma_huge_mapped(event->mremap.address,

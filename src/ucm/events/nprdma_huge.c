@@ -70,6 +70,12 @@ nprdma_span_t nprdma_huge_span(uintptr_t address, size_t length,
     return span;
 }
 
+NPRDMA_HOOK
+nprdma_span_t nprdma_huge_pages(const void *address, size_t length)
+{
+    return nprdma_huge_span((uintptr_t)address, length, nprdma_huge.page_size);
+}
+
 /* Whether huge pages can begin at an address */
 NPRDMA_HOOK
 static int nprdma_huge_is_aligned(uintptr_t address)

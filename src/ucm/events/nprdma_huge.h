@@ -25,6 +25,10 @@ nprdma_span_t nprdma_huge_span(uintptr_t address, size_t length,
                                size_t page_size);
 
 
+/* The same for ordinary pages */
+nprdma_span_t nprdma_huge_pages(const void *address, size_t length);
+
+
 /* Page size of the mapping that mmap() creates, or has created, with these
  * arguments */
 size_t nprdma_huge_mmap_page(uintptr_t address, int flags, int fd);

@@ -478,12 +478,6 @@ static void *nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
 
 /* ---- hooks ---- */
 
-NPRDMA_HOOK
-static nprdma_span_t nprdma_lazy_pages(const void *address, size_t length)
-{
-    return nprdma_huge_span((uintptr_t)address, length, nprdma_lazy.page_size);
-}
-
 /* Private anonymous memory that may be read and written, at an address that
  * the kernel chooses, and without flags */
 NPRDMA_HOOK
@@ -506,14 +500,14 @@ static nprdma_span_t nprdma_lazy_changed(ucm_event_type_t type,
                nprdma_huge_mmap(event->mmap.address, event->mmap.size,
                                 event->mmap.flags, event->mmap.fd);
     case UCM_EVENT_MUNMAP:
-        return nprdma_lazy_pages(event->munmap.address, event->munmap.size);
+        return nprdma_huge_pages(event->munmap.address, event->munmap.size);
     case UCM_EVENT_MREMAP: /* Not all versions of UCM report the target */
         return (event->mremap.flags & MREMAP_FIXED) ? NPRDMA_LAZY_ALL :
-               nprdma_lazy_pages(event->mremap.address, event->mremap.old_size);
+               nprdma_huge_pages(event->mremap.address, event->mremap.old_size);
     case UCM_EVENT_SHMAT: /* It may lack memory or mappings, as mremap() */
         return NPRDMA_LAZY_ALL;
     case UCM_EVENT_MADVISE: /* What it does may outlive the contents */
-        return nprdma_lazy_pages(event->madvise.addr, event->madvise.length);
+        return nprdma_huge_pages(event->madvise.addr, event->madvise.length);
     default:
         return nprdma_span(0, 0);
     }
@@ -550,7 +544,7 @@ static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
     } else if ((type == UCM_EVENT_MMAP) && nprdma_lazy_is_plain(event) &&
                (event->mmap.result == MAP_FAILED)) {
         event->mmap.result = nprdma_lazy_reuse(
-                lazy, nprdma_lazy_pages(NULL, event->mmap.size).end);
+                lazy, nprdma_huge_pages(NULL, event->mmap.size).end);
     }
     errno = saved_errno;
 }
@@ -577,7 +571,7 @@ static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
         saved_errno        = errno;
     }
     if (event->mmap.result != MAP_FAILED) {
-        span = nprdma_lazy_pages(event->mmap.result, event->mmap.size);
+        span = nprdma_huge_pages(event->mmap.result, event->mmap.size);
         nprdma_lazy_clear(lazy, span, 1, NULL);
         if (nprdma_lazy_is_plain(event)) {
             nprdma_lazy_made(lazy, span);

@@ -97,7 +97,7 @@ static nprdma_reg_t *nprdma_reg_free_pop(nprdma_reg_table_t *table)
 }
 
 /* Called without the lock: while this thread allocates, memory hooks of another
- * registration cache may call nprdma_reg_remove() */
+ * registration cache may call nprdma_reg_free() */
 static ucs_status_t nprdma_reg_table_grow(nprdma_reg_table_t *table)
 {
     uint32_t block, i;
@@ -267,25 +267,6 @@ void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg)
     table->sums->bytes -= reg->length;
     nprdma_reg_free_push(table, reg);
     pthread_mutex_unlock(&table->lock);
-}
-
-ucs_status_t
-nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
-               uint32_t access, nprdma_reg_t **reg_p)
-{
-    ucs_status_t status;
-
-    status = nprdma_reg_alloc(table, address, length, access, reg_p);
-    if (status == UCS_OK) {
-        nprdma_reg_publish(*reg_p);
-    }
-    return status;
-}
-
-void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg)
-{
-    nprdma_reg_retire(reg);
-    nprdma_reg_free(table, reg);
 }
 
 void *nprdma_reg_extra(nprdma_reg_t *reg)

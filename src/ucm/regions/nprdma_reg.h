@@ -93,16 +93,6 @@ void nprdma_reg_retire(nprdma_reg_t *reg);
 void nprdma_reg_free(nprdma_reg_table_t *table, nprdma_reg_t *reg);
 
 
-/* nprdma_reg_alloc() and nprdma_reg_publish() at once */
-ucs_status_t
-nprdma_reg_add(nprdma_reg_table_t *table, uintptr_t address, size_t length,
-               uint32_t access, nprdma_reg_t **reg_p);
-
-
-/* nprdma_reg_retire() and nprdma_reg_free() at once */
-void nprdma_reg_remove(nprdma_reg_table_t *table, nprdma_reg_t *reg);
-
-
 /* User's data of a registration, aligned to 16 bytes. It is zeroed at first,
  * and keeps its contents when the index is used again. The memory is valid
  * until the table is destroyed. */

@@ -354,11 +354,6 @@ static void nprdma_regions_remove_from(nprdma_regions_copy_t *copy,
     atomic_store(&copy->count, count - 1);
 }
 
-void nprdma_regions_remove(nprdma_regions_t *table, nprdma_region_obj_t *region)
-{
-    nprdma_regions_change(table, nprdma_regions_remove_from, region);
-}
-
 /* Take a reference by a pointer that may be out of date */
 static int nprdma_regions_try(nprdma_region_obj_t *region, uintptr_t start,
                               uintptr_t end, int is_local)
@@ -482,7 +477,7 @@ void nprdma_regions_drop(nprdma_regions_t *table, nprdma_region_obj_t *region)
 {
     uint32_t refs;
 
-    nprdma_regions_remove(table, region);
+    nprdma_regions_change(table, nprdma_regions_remove_from, region);
     refs = NPRDMA_REGION_DYING | 1;
     while (!atomic_compare_exchange_strong(&region->refs, &refs,
                                            NPRDMA_REGION_FREE)) {

@@ -122,10 +122,8 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
 void nprdma_regions_free(nprdma_regions_t *table, nprdma_region_obj_t *region);
 
 /* Insert a complete region into the table, with one reference that the caller
- * owns; and remove it. Calls of both must be serialised. */
+ * owns. Calls of this and of nprdma_regions_drop() must be serialised. */
 void nprdma_regions_insert(nprdma_regions_t *table,
-                           nprdma_region_obj_t *region);
-void nprdma_regions_remove(nprdma_regions_t *table,
                            nprdma_region_obj_t *region);
 
 

@@ -7,7 +7,6 @@
 
 #include <ucm/access/nprdma_access.h>
 #include <ucm/access/nprdma_fault.h>
-#include <ucm/access/nprdma_guard.h>
 #include <ucm/access/nprdma_pagein.h>
 #include <ucm/events/nprdma_events.h>
 #include <ucm/events/nprdma_lazy.h>
@@ -216,9 +215,6 @@ const held_lock locks[] = {
       []() { return by_copy() && with_atomic(); } },
     { "atomic_of_the_cpu", false, "process_vm_readv", by_copy, with_atomic,
       []() { return (nprdma_access_init() == UCS_OK) && with_atomic(); } },
-    { "guard", false, "madvise", nothing,
-      []() { return nprdma_guard_init() == UCS_OK; },
-      []() { return nprdma_guard_init() == UCS_OK; } },
     { "pagein", false, "/proc/self/pagemap", nothing,
       []() { return nprdma_pagein_init() == UCS_OK; },
       []() { return nprdma_pagein_init() == UCS_OK; } },

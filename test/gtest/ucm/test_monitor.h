@@ -49,6 +49,7 @@ protected:
     {
         params.backend      = on_kernel() ? &nprdma_backend_kernel :
                                             &nprdma_backend_emulated;
+        params.why          = why;
         params.region_size  = 4 * chunk;
         params.max_metadata = 1u << 30;
         params.drain        = drain_cb;
@@ -73,7 +74,7 @@ protected:
 
     void start()
     {
-        ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &monitor));
+        ASSERT_EQ(UCS_OK, nprdma_monitor_create(&params, &monitor)) << why;
     }
 
     void stop()
@@ -231,6 +232,7 @@ protected:
     std::atomic<int> drains{0};
     ucs_status_t     attach_status = UCS_OK;
 
+    char                       why[NPRDMA_BACKEND_WHY_MAX] = "";
     nprdma_monitor_params_t    params{};
     nprdma_monitor_t           *monitor = nullptr;
     std::mutex                 lock;

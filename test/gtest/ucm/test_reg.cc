@@ -25,9 +25,16 @@ protected:
         uint32_t access = NPRDMA_REG_ACCESS_ALL)
     {
         nprdma_reg_t *reg = nullptr;
-        EXPECT_EQ(UCS_OK, nprdma_reg_add(m_table, address, length, access,
-                                         &reg));
+        EXPECT_EQ(UCS_OK, nprdma_reg_alloc(m_table, address, length, access,
+                                           &reg));
+        nprdma_reg_publish(reg);
         return reg;
+    }
+
+    void remove(nprdma_reg_t *reg)
+    {
+        nprdma_reg_retire(reg);
+        nprdma_reg_free(m_table, reg);
     }
 
     ucs_status_t get(uint64_t key, uintptr_t address, size_t length,
@@ -55,13 +62,13 @@ TEST_F(test_reg, bytes_and_their_peak)
     nprdma_reg_table_query(m_table, &sums);
     EXPECT_EQ(300u, sums.bytes);
     EXPECT_EQ(300u, sums.peak);
-    nprdma_reg_remove(m_table, first);
+    remove(first);
     nprdma_reg_table_query(m_table, &sums);
     EXPECT_EQ(200u, sums.bytes);
     EXPECT_EQ(300u, sums.peak);
     first = add(0, 40);
-    nprdma_reg_remove(m_table, second);
-    nprdma_reg_remove(m_table, first);
+    remove(second);
+    remove(first);
     nprdma_reg_table_query(m_table, &sums);
     EXPECT_EQ(0u, sums.bytes);
     EXPECT_EQ(300u, sums.peak);
@@ -92,8 +99,8 @@ TEST_F(test_reg, no_wrap_around)
     EXPECT_EQ(UCS_ERR_OUT_OF_RANGE, get(key, UINTPTR_MAX, 2));
 
     EXPECT_EQ(UCS_ERR_INVALID_PARAM,
-              nprdma_reg_add(m_table, UINTPTR_MAX - 10, 100,
-                             NPRDMA_REG_ACCESS_ALL, &reg));
+              nprdma_reg_alloc(m_table, UINTPTR_MAX - 10, 100,
+                               NPRDMA_REG_ACCESS_ALL, &reg));
 }
 
 TEST_F(test_reg, access)
@@ -112,7 +119,7 @@ TEST_F(test_reg, dead_keys)
     uint64_t key      = nprdma_reg_key(reg);
 
     EXPECT_EQ(1u, nprdma_reg_table_count(m_table));
-    nprdma_reg_remove(m_table, reg);
+    remove(reg);
     EXPECT_EQ(0u, nprdma_reg_table_count(m_table));
     EXPECT_EQ(UCS_ERR_NO_ELEM, get(key, 1000, 1));
 
@@ -124,7 +131,7 @@ TEST_F(test_reg, dead_keys)
         reused = (uint32_t)nprdma_reg_key(reg) == (uint32_t)key;
         EXPECT_TRUE(keys.insert(nprdma_reg_key(reg)).second);
         EXPECT_EQ(UCS_ERR_NO_ELEM, get(key, 1000, 1));
-        nprdma_reg_remove(m_table, reg);
+        remove(reg);
     }
     EXPECT_EQ(0u, keys.count(key));
 }
@@ -152,7 +159,7 @@ TEST_F(test_reg, remove_waits_for_users)
     ASSERT_EQ(UCS_OK, nprdma_reg_get(m_table, key, 1000, 1,
                                      NPRDMA_REG_ACCESS_GET, &user));
     std::thread remover([&]() {
-        nprdma_reg_remove(m_table, reg);
+        remove(reg);
         removed = true;
     });
 
