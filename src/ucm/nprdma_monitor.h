@@ -77,8 +77,8 @@ typedef struct nprdma_monitor_params {
      * only. */
     const char                  *device;
 
-    /* Buffer of NPRDMA_BACKEND_WHY_MAX bytes, filled with the reason if the back
-     * end cannot be used. May be NULL if it has no open. */
+    /* Buffer of NPRDMA_BACKEND_WHY_MAX bytes, filled with the reason if the
+     * back end cannot be used. May be NULL if it has no open. */
     char                        *why;
 
     /* Bytes by which regions are aligned: a power of two, at least 2 MiB */
