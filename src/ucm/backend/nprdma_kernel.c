@@ -23,10 +23,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Two back ends. The kernel module owns the states of pages. The kernel notifies it of each
- * event that takes a page away, and it checks each page that is populated. This
- * back end only reads the states. It makes system calls without the C library,
- * since they also run in memory hooks. */
+/* Two back ends. The kernel module owns the states of pages. The kernel
+ * notifies it of each event that takes a page away, and it checks each page
+ * that is populated. These back ends only read the states. They make system
+ * calls without the C library, since they also run in memory hooks. */
 
 
 /* One context per process, so that all regions have the same signature; a
@@ -334,8 +334,8 @@ static int nprdma_kernel_has_any(const nprdma_region_t *region, size_t first,
     return 0;
 }
 
-/* By a call of the module. When it returns, no device accesses the pages through
- * views, even if another thread, or the kernel, has taken them. */
+/* By a call of the module. When it returns, no device accesses the pages
+ * through views, even if another thread, or the kernel, has taken them. */
 NPRDMA_HOOK
 static size_t nprdma_kernel_take(const nprdma_region_t *region,
                                  const nprdma_kernel_priv_t *self, size_t first,

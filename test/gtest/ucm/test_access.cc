@@ -208,39 +208,6 @@ TEST_F(test_access, words_are_never_torn)
     EXPECT_EQ(0u, torn);
 }
 
-/* A store of a byte loses no update of its neighbours in the word */
-TEST_F(test_access, neighbouring_bytes_are_not_written)
-{
-    static const int count = 200000;
-    alignas(4) std::atomic<uint16_t> halves[2] = {};
-    std::atomic<bool> is_done(false);
-    int lost = 0;
-
-    /* Until all stores are done, which take longer than the start of this
-     * thread */
-    std::thread cpu([&]() {
-        for (uint16_t sum = 0; !is_done; ++sum) {
-            uint16_t seen = halves[1].fetch_add(1);
-            if (seen != sum) {
-                ++lost;
-                sum = seen;
-            }
-        }
-    });
-    while (halves[1] == 0) {
-        std::this_thread::yield();
-    }
-    for (int i = 0; i < count; ++i) {
-        uint16_t value = (uint16_t)i;
-        EXPECT_EQ(UCS_OK, nprdma_access_store((uintptr_t)&halves[0], &value,
-                                              sizeof(value)));
-    }
-    is_done = true;
-    cpu.join();
-    EXPECT_EQ(0, lost);
-    EXPECT_EQ((uint16_t)(count - 1), halves[0]);
-}
-
 /* A child does not access the memory of its parent */
 TEST_F(test_access, forked_child)
 {

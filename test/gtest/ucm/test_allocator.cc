@@ -134,6 +134,9 @@ protected:
             char *ptr      = is_mapped ? block(length) :
                                          (char*)malloc(length);
             nprdma_range_t range;
+            if (is_mapped) { /* New memory, also if it was kept */
+                EXPECT_EQ((long)length, std::count(ptr, ptr + length, 0));
+            }
             memset(ptr, seed, length);
             bool is_local = random() % 2;
             ucs_status_t status =

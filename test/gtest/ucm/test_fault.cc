@@ -327,22 +327,6 @@ TEST_F(test_fault, no_handler_calls_itself)
     });
 }
 
-/* While a handler of the application is in place of ours, ours is not
- * installed on top of it: it may be called by that one */
-TEST_F(test_fault, handler_after_stays)
-{
-    expect_ok([]() {
-        struct sigaction current;
-        init();
-        handle(SIGSEGV, on_fault_mend, 0, &replaced[0]);
-        EXPECT_FALSE(nprdma_fault_install());
-        sigaction(SIGSEGV, nullptr, &current);
-        EXPECT_EQ(on_fault_mend, current.sa_sigaction);
-        signal(SIGSEGV, SIG_DFL); /* What ours has replaced */
-        EXPECT_TRUE(nprdma_fault_install());
-    });
-}
-
 /* ---- threads, processes, the end ---- */
 
 TEST_F(test_fault, thread_that_blocks_signals)

@@ -51,20 +51,29 @@ static void pass(const char *name)
     }
 }
 
-extern "C" {
-int __real_open(const char *path, int flags, ...);
-ssize_t __real_getrandom(void *buffer, size_t length, unsigned flags);
-int __real_madvise(void *ptr, size_t length, int advice);
-ssize_t __real_process_vm_readv(pid_t pid, const struct iovec *local,
-                                unsigned long num_local,
-                                const struct iovec *remote,
-                                unsigned long num_remote, unsigned long flags);
-ssize_t __real_process_vm_writev(pid_t pid, const struct iovec *local,
-                                 unsigned long num_local,
-                                 const struct iovec *remote,
-                                 unsigned long num_remote, unsigned long flags);
+/* A function of the C library that a thread may be stopped in */
+#define GATE(_type, _name, _params, ...) \
+    extern "C" _type __real_##_name _params; \
+    extern "C" _type __wrap_##_name _params \
+    { \
+        pass(#_name); \
+        return __real_##_name(__VA_ARGS__); \
+    }
 
-int __wrap_open(const char *path, int flags, ...)
+GATE(ssize_t, getrandom, (void *buffer, size_t length, unsigned flags), buffer,
+     length, flags)
+GATE(int, madvise, (void *ptr, size_t length, int advice), ptr, length, advice)
+GATE(ssize_t, process_vm_readv,
+     (pid_t pid, const iovec *local, unsigned long num_local,
+      const iovec *remote, unsigned long num_remote, unsigned long flags),
+     pid, local, num_local, remote, num_remote, flags)
+GATE(ssize_t, process_vm_writev,
+     (pid_t pid, const iovec *local, unsigned long num_local,
+      const iovec *remote, unsigned long num_remote, unsigned long flags),
+     pid, local, num_local, remote, num_remote, flags)
+
+extern "C" int __real_open(const char *path, int flags, ...);
+extern "C" int __wrap_open(const char *path, int flags, ...)
 {
     va_list args;
     va_start(args, flags);
@@ -72,39 +81,6 @@ int __wrap_open(const char *path, int flags, ...)
     va_end(args);
     pass(path);
     return __real_open(path, flags, mode);
-}
-
-ssize_t __wrap_getrandom(void *buffer, size_t length, unsigned flags)
-{
-    pass("getrandom");
-    return __real_getrandom(buffer, length, flags);
-}
-
-int __wrap_madvise(void *ptr, size_t length, int advice)
-{
-    pass("madvise");
-    return __real_madvise(ptr, length, advice);
-}
-
-ssize_t __wrap_process_vm_readv(pid_t pid, const struct iovec *local,
-                                unsigned long num_local,
-                                const struct iovec *remote,
-                                unsigned long num_remote, unsigned long flags)
-{
-    pass("process_vm_readv");
-    return __real_process_vm_readv(pid, local, num_local, remote, num_remote,
-                                   flags);
-}
-
-ssize_t __wrap_process_vm_writev(pid_t pid, const struct iovec *local,
-                                 unsigned long num_local,
-                                 const struct iovec *remote,
-                                 unsigned long num_remote, unsigned long flags)
-{
-    pass("process_vm_writev");
-    return __real_process_vm_writev(pid, local, num_local, remote, num_remote,
-                                    flags);
-}
 }
 
 /* ---- locks ---- */

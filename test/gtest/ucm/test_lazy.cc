@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <random>
-#include <string>
 
 #include <dlfcn.h>
 #include <linux/filter.h>
@@ -18,7 +16,6 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/time.h>
 #include <sys/uio.h>
 #include <sys/utsname.h>
 
@@ -500,127 +497,6 @@ TEST_F(test_lazy, lack_of_mappings_empties_the_pool)
         return (ptr == MAP_FAILED) ? 3 : (kept().bytes != 0) ? 4 : 0;
     });
     expect_zero(status, "no limit, or the blocks are no neighbours");
-}
-
-namespace {
-char *map_private(char *where, size_t length, int flags = 0)
-{
-    void *ptr = mmap(where, length, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
-    return (ptr == MAP_FAILED) ? nullptr : (char*)ptr;
-}
-
-bool is_filled(const char *ptr, size_t length, char fill)
-{
-    return std::count(ptr, ptr + length, fill) == (ptrdiff_t)length;
-}
-
-/* Unmap a block, or what has become of it. @return Whether all is right. */
-bool end_block(char *ptr, size_t length, char fill, unsigned how)
-{
-    switch (how) {
-    case 0: /* A hole, then the rest. The hole is not ours any more. */
-        return (munmap(ptr + 64 * KiB, 32 * KiB) == 0) &&
-               (munmap(ptr, 64 * KiB) == 0) &&
-               (munmap(ptr + 96 * KiB, length - 96 * KiB) == 0);
-    case 1:
-        mprotect(ptr, 4096, PROT_READ);
-        break;
-    case 2: /* Others over it */
-        if (map_private(ptr, length, MAP_FIXED) != ptr) {
-            return false;
-        }
-        break;
-    case 3: /* It grows, and goes elsewhere */
-        ptr = (char*)mremap(ptr, length, 2 * length, MREMAP_MAYMOVE);
-        if ((ptr == MAP_FAILED) || !is_filled(ptr, length, fill) ||
-            !is_filled(ptr + length, length, 0)) {
-            return false;
-        }
-        length *= 2;
-        break;
-    case 4: /* Its own address as a hint */
-        munmap(ptr, length);
-        ptr = map_private(ptr, length);
-        if ((ptr == nullptr) || !is_filled(ptr, length, 0)) {
-            return false;
-        }
-        break;
-    }
-    return munmap(ptr, length) == 0;
-}
-
-/* What a program does to its memory, on up to four blocks. @return The number
- * of times that something was not as it should be. */
-int storm(unsigned seed, int rounds)
-{
-    std::vector<std::pair<char*, size_t>> blocks;
-    std::mt19937 random(seed);
-    int wrong = 0;
-
-    while ((rounds-- > 0) || !blocks.empty()) {
-        if ((rounds > 0) && (blocks.size() < random() % 5)) {
-            size_t length = (1 + random() % 6) * 128 * KiB;
-            char *ptr     = map_private(nullptr, length);
-            if ((ptr == nullptr) || !is_filled(ptr, length, 0)) {
-                return wrong + 1;
-            }
-            memset(ptr, seed, length);
-            blocks.emplace_back(ptr, length);
-        } else if (!blocks.empty()) {
-            std::swap(blocks[random() % blocks.size()], blocks.back());
-            auto last = blocks.back();
-            wrong += !is_filled(last.first, last.second, seed);
-            wrong += !end_block(last.first, last.second, seed, random() % 7);
-            blocks.pop_back();
-        }
-    }
-    return wrong;
-}
-}
-
-/* Threads, children, a signal handler that interrupts the hooks, and limits. A
- * block that comes back is zero, and nobody else has it. */
-TEST_F(test_lazy, storm)
-{
-    /* Emulated CPUs take long for it */
-    const int rounds = on_kernel() ? 100 : 400;
-    int status       = in_child([&]() {
-        size_t pages = 0;
-        std::ifstream("/proc/self/statm") >> pages;
-        alarm(200);
-        signal(SIGVTALRM, [](int) {
-            int saved = errno;
-            char *ptr = map_private(nullptr, 256 * KiB);
-            if (ptr != nullptr) {
-                *(volatile char*)ptr = 1;
-                munmap(ptr, 256 * KiB);
-            }
-            errno = saved;
-        });
-        struct itimerval timer = { { 0, 1000 }, { 0, 1000 } };
-        setitimer(ITIMER_VIRTUAL, &timer, nullptr);
-
-        std::atomic<int> wrong(0);
-        std::vector<std::thread> threads;
-        for (int t = 0; t < 6; ++t) {
-            threads.emplace_back([&, t]() { wrong += storm(t + 1, rounds); });
-        }
-        for (int i = 0; i < 20; ++i) {
-            /* Without a limit blocks are kept, and with it they are missing */
-            set_limit(RLIMIT_AS, (i & 1) ? pages * page + 700 * MiB :
-                                           RLIM_INFINITY);
-            wrong += wait_status([]() {
-                alarm(60);
-                return (storm(99, 10) == 0) ? 0 : 1;
-            }) != 0;
-        }
-        for (auto &thread : threads) {
-            thread.join();
-        }
-        return (wrong != 0) ? 1 : (kept().reused == 0) ? 2 : 0;
-    });
-    expect_zero(status);
 }
 
 TEST_F(test_lazy, nothing_is_reused_where_new_memory_is_locked)

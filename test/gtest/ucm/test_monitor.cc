@@ -142,22 +142,6 @@ TEST_F(test_monitor_region, closed_with_registrations)
     EXPECT_EQ(before, drains);
 }
 
-TEST_F(test_monitor_region, attach_fails)
-{
-    nprdma_range_t range;
-    start();
-    char *ptr = map();
-
-    attach_status = UCS_ERR_NO_RESOURCE;
-    EXPECT_EQ(UCS_ERR_NO_RESOURCE, reg(&range, ptr, page));
-    EXPECT_EQ(0u, stats().regions);
-    EXPECT_EQ(0u, stats().state_bytes);
-    attach_status = UCS_OK;
-    EXPECT_EQ(UCS_OK, reg(&range, ptr, page));
-    unreg(&range);
-    munmap(ptr, 16 * page);
-}
-
 TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
 {
     size_t granule = params.region_size;

@@ -19,11 +19,6 @@ namespace {
 
 constexpr uintptr_t huge = 2u << 20;
 
-bool operator==(const nprdma_span_t &a, const nprdma_span_t &b)
-{
-    return (a.start == b.start) && (a.end == b.end);
-}
-
 /* During its lifetime the kernel's pool has huge pages of 2 MiB. The pool
  * belongs to the whole machine: a lock keeps it from the tests of other build
  * trees, which would take its pages away. The lock is on the pool's file in
@@ -98,33 +93,6 @@ void *mremap_to(void *ptr, size_t old_size, size_t new_size, int flags,
 }
 
 } // namespace
-
-TEST(test_monitor_huge_page, spans)
-{
-    constexpr uintptr_t at = 64 * huge;
-
-    for (size_t size : {(size_t)4096, (size_t)huge, (size_t)1 << 30}) {
-        uintptr_t start = 8 * size;
-        EXPECT_TRUE(nprdma_span(start, start) ==
-                    nprdma_huge_span(start, 0, size));
-        for (size_t length : {(size_t)1, (size_t)4095, size - 1, size}) {
-            EXPECT_TRUE(nprdma_span(start, start + size) ==
-                        nprdma_huge_span(start, length, size)) << length;
-        }
-        EXPECT_TRUE(nprdma_span(start, start + 2 * size) ==
-                    nprdma_huge_span(start, size + 1, size));
-        EXPECT_TRUE(nprdma_span(start, start + 2 * size) ==
-                    nprdma_huge_span(start + size - 1, 2, size));
-
-        /* Up to the end of the address space, and beyond */
-        for (size_t length : {(size_t)1, size - 1, size, size + 1, SIZE_MAX}) {
-            EXPECT_TRUE(nprdma_span(-size, UINTPTR_MAX) ==
-                        nprdma_huge_span(-size, length, size)) << length;
-        }
-        EXPECT_TRUE(nprdma_span(at, UINTPTR_MAX) ==
-                    nprdma_huge_span(at, SIZE_MAX, 4096));
-    }
-}
 
 class test_monitor_huge : public test_monitor {
 protected:
@@ -208,20 +176,6 @@ TEST_F(test_monitor_huge, mmap_fixed)
     }
 }
 
-/* At an address that is no multiple of 1 GiB the call fails before it unmaps
- * anything. At a multiple it unmaps 1 GiB, which may hold stacks and libraries,
- * and fails afterwards. */
-TEST_F(test_monitor_huge, mmap_fixed_fails)
-{
-    make();
-    errno = 0;
-    ASSERT_EQ(MAP_FAILED, mmap(m_ptr + huge, page, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB |
-                               (30 << 26) | MAP_FIXED, -1, 0));
-    EXPECT_EQ(EINVAL, errno) << strerror(errno);
-    populate_all();
-}
-
 TEST_F(test_monitor_huge, mremap_moves)
 {
     nprdma_range_t range;
@@ -246,17 +200,6 @@ TEST_F(test_monitor_huge, mremap_moves)
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     unreg(&range);
     munmap(target, 2 * huge);
-}
-
-TEST_F(test_monitor_huge, mremap_shrinks)
-{
-    make(MAP_HUGETLB);
-    if (mremap_to(m_ptr, huge + page, page, 0) != m_ptr) {
-        GTEST_SKIP() << "mremap() of huge pages: " << strerror(errno);
-    }
-    expect_gone(m_ptr + huge);
-    EXPECT_EQ(UCS_OK, populate(&m_range, m_ptr, huge, NPRDMA_POPULATE_WRITE));
-    EXPECT_EQ(3, all_bits(&m_range, m_ptr, huge));
 }
 
 TEST_F(test_monitor_huge, segment_replaces)

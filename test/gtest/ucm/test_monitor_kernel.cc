@@ -2,63 +2,6 @@
 
 #include "test_monitor.h"
 
-#include <fstream>
-#include <string>
-
-#include <linux/capability.h>
-
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
-
-namespace {
-
-/* During its lifetime a parameter of the module has another value */
-class parameter {
-public:
-    parameter(const char *name, const std::string &value) :
-        m_path(std::string("/sys/module/nprdma/parameters/") + name)
-    {
-        std::getline(std::ifstream(m_path), m_old);
-        set(value);
-    }
-
-    ~parameter() { set(m_old); }
-
-private:
-    void set(const std::string &value)
-    {
-        std::ofstream file(m_path);
-        file << value << std::flush;
-        EXPECT_TRUE(file.good()) << m_path;
-    }
-
-    std::string m_path, m_old;
-};
-
-/* During its lifetime this thread lacks a capability */
-class no_capability {
-public:
-    explicit no_capability(unsigned number)
-    {
-        EXPECT_EQ(0, syscall(SYS_capget, &m_header, m_old));
-        EXPECT_TRUE(m_old[CAP_TO_INDEX(number)].effective &
-                    CAP_TO_MASK(number));
-        __user_cap_data_struct less[_LINUX_CAPABILITY_U32S_3];
-        memcpy(less, m_old, sizeof(less));
-        less[CAP_TO_INDEX(number)].effective &= ~CAP_TO_MASK(number);
-        EXPECT_EQ(0, syscall(SYS_capset, &m_header, less));
-    }
-
-    ~no_capability() { EXPECT_EQ(0, syscall(SYS_capset, &m_header, m_old)); }
-
-private:
-    __user_cap_header_struct m_header = {_LINUX_CAPABILITY_VERSION_3, 0};
-    __user_cap_data_struct   m_old[_LINUX_CAPABILITY_U32S_3];
-};
-
-} // namespace
-
 /*
  * Only the kernel module can do this: it gets all events, whatever causes them.
  * Run in the guest, with swap.
@@ -142,17 +85,6 @@ TEST_F(test_monitor_kernel, registering_populated_pages_needs_no_call)
     EXPECT_EQ(3, all_bits(&range, ptr, size));
 }
 
-TEST_F(test_monitor_kernel, swapped_out)
-{
-    make();
-    wait_until([&]() {
-        madvise(ptr, size, MADV_PAGEOUT);
-        return all_bits(&range, ptr, size) == 0;
-    });
-    expect_taken();
-    expect_back();
-}
-
 /* By system calls that UCM does not hook, and those for which it has no
  * event */
 TEST_F(test_monitor_kernel, raw_system_calls)
@@ -186,26 +118,6 @@ TEST_F(test_monitor_kernel, raw_system_calls)
     expect_taken();
     raw_mmap(ptr, size);
     expect_back(0);
-}
-
-/* KSM merges pages of equal contents, and takes them from the NIC first */
-TEST_F(test_monitor_kernel, merged)
-{
-    FILE *run = fopen("/sys/kernel/mm/ksm/run", "w");
-    ASSERT_NE(nullptr, run) << "no KSM in this kernel";
-    make();
-    ASSERT_EQ(0, madvise(ptr, size, MADV_MERGEABLE));
-    ASSERT_GT(fprintf(run, "1"), 0);
-    fclose(run);
-    wait_until([&]() { return all_bits(&range, ptr, size) == 0; });
-    expect_taken();
-
-    /* For reading they may stay merged; for writing each page is copied */
-    EXPECT_EQ(UCS_OK, populate(&range));
-    run = fopen("/sys/kernel/mm/ksm/run", "w");
-    ASSERT_GT(fprintf(run, "0"), 0);
-    fclose(run);
-    expect_back();
 }
 
 /* The NIC never gets pages of a file, but gets private copies of them */
@@ -243,37 +155,4 @@ TEST_F(test_monitor_kernel, hooks_are_housekeeping)
     unreg(&range);
     ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
     expect_back(0);
-}
-
-/* More regions than the user's limit: idle ones are closed, those in use are
- * not. The limit is low, because a guest is slow. */
-TEST_F(test_monitor_kernel, limits_evict_idle_regions)
-{
-    constexpr unsigned max = 8;
-    if (geteuid() != 0) {
-        GTEST_SKIP() << "only root can lower the limit";
-    }
-    parameter limit("max_user_regions", std::to_string(max));
-    no_capability ordinary(CAP_SYS_RESOURCE); /* Exceeds limits */
-    std::vector<nprdma_range_t> ranges(max + 4);
-    auto reg_one = [&](unsigned i) {
-        return reg(&ranges[i], (void*)((i + 16) * params.region_size), page);
-    };
-
-    start();
-    for (unsigned i = 0; i < ranges.size(); ++i) {
-        ASSERT_EQ(UCS_OK, reg_one(i)) << i;
-        unreg(&ranges[i]);
-    }
-    EXPECT_EQ(ranges.size() - max, stats().evicted);
-
-    for (unsigned i = 0; i < max; ++i) {
-        ASSERT_EQ(UCS_OK, reg_one(i)) << i;
-    }
-    EXPECT_NE(UCS_OK, reg_one(max));
-    unreg(&ranges[0]);
-    EXPECT_EQ(UCS_OK, reg_one(max));
-    for (unsigned i = 1; i <= max; ++i) {
-        unreg(&ranges[i]);
-    }
 }

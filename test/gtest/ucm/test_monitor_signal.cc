@@ -4,6 +4,7 @@
 
 #include <ucm/access/nprdma_access.h>
 
+#include <algorithm>
 #include <csignal>
 
 /*
@@ -82,6 +83,12 @@ protected:
         self->failed += (madvise(self->ptr, page, MADV_DONTNEED) != 0);
     }
 
+    static void empty_the_pool(void *arg)
+    {
+        auto self = static_cast<test_monitor_signal*>(arg);
+        self->failed += (mremap(self->ptr, page, page, 0) != self->ptr);
+    }
+
     /* @return The number of instructions stepped. */
     template<typename F> unsigned step_through(F call)
     {
@@ -136,6 +143,24 @@ TEST_F(test_monitor_signal, while_a_region_is_created_and_destroyed)
     munmap(last, chunk + page);
     munmap(other, chunk + page);
     unreg(&first);
+}
+
+/* A block is kept and comes back while the handler's call looks for all kept
+ * blocks. It must not wait for the one that its own thread has claimed. */
+TEST_F(test_monitor_signal, while_a_block_is_kept_and_reused)
+{
+    params.lazy_limit = (size_t)64 << 20;
+    stop();
+    start();
+    on_step = empty_the_pool;
+
+    char *kept_block = block(), *again = nullptr;
+    memset(kept_block, 1, (size_t)1 << 20);
+    step_through([&]() { failed += munmap(kept_block, (size_t)1 << 20); });
+    step_through([&]() { again = block(); });
+    ASSERT_NE(nullptr, again);
+    EXPECT_EQ((ptrdiff_t)1 << 20, std::count(again, again + (1 << 20), 0));
+    munmap(again, (size_t)1 << 20);
 }
 
 /* A word is stored for a peer while the handler takes its page away. The

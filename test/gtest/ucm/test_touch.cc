@@ -137,26 +137,6 @@ TEST_F(test_touch, impossible_addresses)
     }
 }
 
-TEST_F(test_touch, lines)
-{
-    std::vector<char> memory(64 * 20 + 3, 0);
-    const uint64_t value = 0x0102030405060708;
-
-    for (size_t skip : {0, 3}) {
-        char *data = memory.data() + skip;
-        for (size_t i : {0, 7, 19}) {
-            memcpy(data + 64 * i, &value, sizeof(value));
-        }
-        memcpy(data + 64 * 3 + 8, &value, sizeof(value)); /* Second word */
-        EXPECT_EQ(0, nprdma_touch_lines(data, 0, value));
-        EXPECT_EQ(1, nprdma_touch_lines(data, 1, value));
-        EXPECT_EQ(2, nprdma_touch_lines(data, 19, value));
-        EXPECT_EQ(3, nprdma_touch_lines(data, 20, value));
-        EXPECT_EQ(17, nprdma_touch_lines(data, 20, 0));
-        std::fill(memory.begin(), memory.end(), 0);
-    }
-}
-
 /* A reader resets a byte when it sees it. The byte is not stored again, however
  * the other bytes are stored. */
 TEST_F(test_touch, no_byte_is_stored_twice)
