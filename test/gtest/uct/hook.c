@@ -10,7 +10,7 @@
 #include <ucs/async/async.h>
 #include <uct/base/uct_worker.h>
 
-#include "engine/npemu_av.h"
+#include "engine/npemu_wqe.h"
 #include "engine/npemu_qp.h"
 
 #include <errno.h>
