@@ -22,15 +22,13 @@ unsigned conn_index(uct_ep_h ep)
 
 void waits_since(uct_ep_h ep, double seconds)
 {
-    uct_nprdma_longest_ep_t *waits =
-            &ucs_derived_of(ep, uct_nprdma_ep_t)->rma.longest;
-    uct_nprdma_longest_t *all[] = {&waits->am, &waits->svc, &waits->request,
-                                   &waits->op, &waits->pending};
+    uct_nprdma_longest_t *waits =
+            ucs_derived_of(ep, uct_nprdma_ep_t)->rma.longest;
     size_t i;
 
-    for (i = 0; i < sizeof(all) / sizeof(all[0]); ++i) {
-        all[i]->since       = ucs_get_time() - ucs_time_from_sec(seconds);
-        all[i]->num_reports = 0;
+    for (i = 0; i < UCT_NPRDMA_LONGEST_LAST; ++i) {
+        waits[i].since       = ucs_get_time() - ucs_time_from_sec(seconds);
+        waits[i].num_reports = 0;
     }
 }
 

@@ -43,10 +43,10 @@ const death_case cases[] = {
     {"atomic_fetch", true, false, false, op_atomic_fetch.start},
     {"assist_fetch", true, true, false, start_get_zcopy<4096>},
     {"assist_populate_get", true, true, false, start_get_zcopy<large>,
-     "the peer's service to populate pages"},
+     "a reply of the peer's service"},
     {"assist_populate_put", true, true, false, start_put_zcopy<large>},
     {"assist_large_get", true, true, true, start_get_zcopy<large>,
-     "the peer's service to copy data"},
+     "a reply of the peer's service"},
     {"assist_large_put", true, true, true, start_put_zcopy<large>},
 };
 

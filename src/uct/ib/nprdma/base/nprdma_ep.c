@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_ep.h"
-#include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
 

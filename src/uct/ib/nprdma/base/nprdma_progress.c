@@ -10,7 +10,6 @@
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
 #include "uct/ib/nprdma/rma/nprdma_initiator.h"
-#include "uct/ib/nprdma/rma/nprdma_longest.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_watch.h"
 #include "uct/ib/nprdma/service/nprdma_service.h"
 

@@ -8,7 +8,6 @@
 #include "nprdma_backlog.h"
 #include "nprdma_cm.h"
 #include "nprdma_qp.h"
-#include "nprdma_tx.h"
 
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 

@@ -8,9 +8,7 @@
 #include "nprdma_bulk.h"
 #include "nprdma_held.h"
 #include "nprdma_op.h"
-#include "nprdma_op_slice.h"
 #include "nprdma_rma_copy.h"
-#include "nprdma_rma_error.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_watch.h"
 

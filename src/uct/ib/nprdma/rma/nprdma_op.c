@@ -7,14 +7,12 @@
 #include "nprdma_op.h"
 #include "nprdma_bulk.h"
 #include "nprdma_held.h"
-#include "nprdma_op_slice.h"
-#include "nprdma_rma_error.h"
 #include "nprdma_rma_flush.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/mem/nprdma_mrs.h"
-#include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 
 
 #include "nprdma_assert.h"
@@ -456,26 +454,6 @@ uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return uct_nprdma_held_add(iface, rma, &op->order);
 }
 
-/* Start an operation that has been added and is not held. Posting is
- * possible */
-static void uct_nprdma_op_start(uct_nprdma_rma_iface_t *iface,
-                                uct_nprdma_rma_t *rma,
-                                uct_nprdma_op_t *op)
-{
-    uct_nprdma_op_iface_t *ops = &iface->res->ops;
-
-    /* The common case of a small one: one slice, and no other waits */
-    if (!op->is_large && (op->num_pieces == 1) &&
-        (op->length <= uct_nprdma_op_cut_length(ops, op)) &&
-        ucs_list_is_empty(&rma->ops.unsliced) &&
-        uct_nprdma_op_has_slice(ops, rma, 0)) {
-        uct_nprdma_op_start_next(iface, op);
-        return;
-    }
-
-    uct_nprdma_op_release(iface, op);
-}
-
 void uct_nprdma_op_release(uct_nprdma_rma_iface_t *iface,
                            uct_nprdma_op_t *op)
 {
@@ -819,7 +797,7 @@ uct_nprdma_op_get_to_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     uct_nprdma_op_slot_piece(op);
     if (!is_held) {
-        uct_nprdma_op_start(iface, rma, op);
+        uct_nprdma_op_release(iface, op);
     }
     return UCS_INPROGRESS;
 }
@@ -887,7 +865,7 @@ uct_nprdma_op_zcopy(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 
     uct_nprdma_op_map(iface, op, iov, iovcnt);
     if (!uct_nprdma_op_add(iface, rma, op)) {
-        uct_nprdma_op_start(iface, rma, op);
+        uct_nprdma_op_release(iface, op);
     }
     return UCS_INPROGRESS;
 }

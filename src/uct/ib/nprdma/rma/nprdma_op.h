@@ -184,4 +184,33 @@ uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status);
 
+
+/* What was found absent, for the probe "suspect" */
+enum {
+    UCT_NPRDMA_OP_SUSPECT_LINES  = 1,
+    UCT_NPRDMA_OP_SUSPECT_STATES = 2,
+    UCT_NPRDMA_OP_SUSPECT_LOCAL  = 3
+};
+
+/* What the target does, for the probe "assist" */
+enum {
+    UCT_NPRDMA_OP_ASSIST_POPULATE = 1,
+    UCT_NPRDMA_OP_ASSIST_COPY     = 2,
+    UCT_NPRDMA_OP_ASSIST_FETCH    = 3
+};
+
+
+/* Start a slice. Its op, address, buffer, length and piece are set. */
+void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_op_slice_t *slice);
+
+/* Execute the steps of a slice until it has to wait */
+void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_op_slice_t *slice);
+
+uct_completion_t *
+uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
+                        uct_nprdma_rma_reply_t *reply, const void *data,
+                        ucs_status_t *status);
+
 #endif

@@ -4,15 +4,13 @@
 #  include "config.h"
 #endif
 
-#include "nprdma_op_slice.h"
 #include "nprdma_bulk.h"
 #include "nprdma_op.h"
-#include "nprdma_rma_error.h"
 #include "nprdma_rma_copy.h"
 #include "nprdma_rma_req.h"
 #include "nprdma_verify.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
-#include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 
 #include "nprdma_assert.h"
 #include "nprdma_page_state.h"
@@ -180,8 +178,12 @@ static int uct_nprdma_op_admit_post(uct_nprdma_rma_iface_t *iface,
            uct_nprdma_rma_can_count(slice->op->rma);
 }
 
+static void uct_nprdma_op_wr_done(uct_nprdma_net_iface_t *net_iface,
+                                  uct_nprdma_conn_t *conn,
+                                  uct_nprdma_comp_t *comp, ucs_status_t status);
+
 /*
- * Post a READ or WRITE; with func, as a signaled one.
+ * Post a READ or WRITE. The completion of the last one of a step continues.
  *
  * @return Zero: progress fails the connection, and that ends the slice. Then no
  *         later WR of the slice may be posted: states that are read without the
@@ -190,10 +192,9 @@ static int uct_nprdma_op_admit_post(uct_nprdma_rma_iface_t *iface,
 static int uct_nprdma_op_post(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_op_slice_t *slice,
                               enum ibv_wr_opcode opcode, struct ibv_sge *sge,
-                              uint64_t address, uint32_t rkey,
-                              uct_nprdma_comp_func_t func)
+                              uint64_t address, uint32_t rkey, int is_last)
 {
-    uct_nprdma_comp_t *comp = NULL;
+    uct_nprdma_comp_t *comp = is_last ? &slice->wr : NULL;
     struct ibv_send_wr wr   = {};
 
     wr.opcode              = opcode;
@@ -201,16 +202,13 @@ static int uct_nprdma_op_post(uct_nprdma_rma_iface_t *iface,
     wr.num_sge             = 1;
     wr.wr.rdma.remote_addr = address;
     wr.wr.rdma.rkey        = rkey;
-    if (func != NULL) {
-        comp       = &slice->wr;
-        comp->func = func;
-    }
+    slice->wr.func         = uct_nprdma_op_wr_done;
     if (ucs_unlikely(uct_nprdma_conn_post_inl(&iface->net, slice->conn, &wr,
-                                              comp, func != NULL) != UCS_OK)) {
+                                              comp, is_last) != UCS_OK)) {
         return 0;
     }
 
-    iface->net.tx.num_awaited += (func != NULL);
+    iface->net.tx.num_awaited += is_last;
     return 1;
 }
 
@@ -237,7 +235,7 @@ static int uct_nprdma_op_lines_are_whole(const uct_nprdma_op_slice_t *slice,
            (head >= length);
 }
 
-/* @return Nonzero if the last WR of the slice that had a func is complete. */
+/* @return Nonzero if the last WR of the last step is complete. */
 static int uct_nprdma_op_wr_is_complete(const uct_nprdma_op_slice_t *slice)
 {
     return (int16_t)(slice->conn->done_sn - slice->wr.sn) >= 0;
@@ -245,8 +243,7 @@ static int uct_nprdma_op_wr_is_complete(const uct_nprdma_op_slice_t *slice)
 
 static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
                                    uct_nprdma_op_slice_t *slice,
-                                   size_t offset, size_t length,
-                                   uct_nprdma_comp_func_t func)
+                                   size_t offset, size_t length, int is_last)
 {
     const uct_nprdma_rkey_t *rkey = &slice->op->rkey;
     int is_get                    = slice->op->is_get;
@@ -269,12 +266,11 @@ static int uct_nprdma_op_post_data(uct_nprdma_rma_iface_t *iface,
     return uct_nprdma_op_post(iface, slice,
                               is_get ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
                               &sge, slice->address + offset,
-                              is_get ? rkey->r_rkey : rkey->w_rkey, func);
+                              is_get ? rkey->r_rkey : rkey->w_rkey, is_last);
 }
 
 static void uct_nprdma_op_post_states(uct_nprdma_rma_iface_t *iface,
-                                      uct_nprdma_op_slice_t *slice,
-                                      uct_nprdma_comp_func_t func)
+                                      uct_nprdma_op_slice_t *slice)
 {
     struct ibv_sge sge = {
         .addr   = (uintptr_t)slice->slot->data,
@@ -285,7 +281,7 @@ static void uct_nprdma_op_post_states(uct_nprdma_rma_iface_t *iface,
     ++iface->net.stats->state_reads;
     uct_nprdma_op_post(iface, slice, IBV_WR_RDMA_READ, &sge,
                        uct_nprdma_op_first_page(slice) * sizeof(uint32_t),
-                       slice->op->rkey.s_rkey, func);
+                       slice->op->rkey.s_rkey, 1);
 }
 
 /* States that the last READ returned */
@@ -301,33 +297,6 @@ static void uct_nprdma_op_goto(uct_nprdma_rma_iface_t *iface,
 {
     slice->step = step;
     uct_nprdma_op_slice_run(iface, slice);
-}
-
-/*
- * Handle a completion of a slice.
- *
- * @return The slice, or NULL if it must not continue: the end of the connection
- *         ends it.
- */
-static uct_nprdma_op_slice_t *
-uct_nprdma_op_wr_done(uct_nprdma_rma_iface_t *iface, uct_nprdma_comp_t *comp,
-                      ucs_status_t status)
-{
-    uct_nprdma_op_slice_t *slice = ucs_container_of(comp, uct_nprdma_op_slice_t,
-                                                    wr);
-
-    --iface->net.tx.num_awaited;
-    if (ucs_likely((status == UCS_OK) && (slice->op->rma->status == UCS_OK))) {
-        return slice;
-    }
-
-    if (slice->piece->is_on_demand ||
-        (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE)) {
-        uct_nprdma_rma_report_on_demand(iface, slice->op->rma,
-                                        slice->op->is_get, slice->buffer,
-                                        slice->address, slice->length, status);
-    }
-    return NULL;
 }
 
 
@@ -407,23 +376,12 @@ static void uct_nprdma_op_compare(uct_nprdma_rma_iface_t *iface,
                                       UCT_NPRDMA_OP_POPULATE);
 }
 
-static void uct_nprdma_op_before_done(uct_nprdma_net_iface_t *net_iface,
-                                      uct_nprdma_conn_t *conn,
-                                      uct_nprdma_comp_t *comp,
-                                      ucs_status_t status)
+static void uct_nprdma_op_before_done(uct_nprdma_rma_iface_t *iface,
+                                      uct_nprdma_op_slice_t *slice)
 {
-    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
-                                                   uct_nprdma_rma_iface_t);
-    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
-    const uint32_t *states;
-    size_t count;
+    const uint32_t *states = uct_nprdma_op_states(slice);
+    size_t count           = uct_nprdma_op_num_pages(slice);
 
-    if (slice == NULL) {
-        return;
-    }
-
-    states = uct_nprdma_op_states(slice);
-    count  = uct_nprdma_op_num_pages(slice);
     uct_nprdma_op_cache(iface, slice, 0, count, states);
     memcpy(slice->before, states, count * sizeof(*states));
     slice->is_known = uct_nprdma_verify_usable(states, count,
@@ -461,63 +419,56 @@ static void uct_nprdma_op_scan(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_POPULATE);
 }
 
-static void uct_nprdma_op_get_done(uct_nprdma_net_iface_t *net_iface,
-                                   uct_nprdma_conn_t *conn,
-                                   uct_nprdma_comp_t *comp, ucs_status_t status)
+static void uct_nprdma_op_data_done(uct_nprdma_rma_iface_t *iface,
+                                    uct_nprdma_op_slice_t *slice)
 {
-    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
-                                                   uct_nprdma_rma_iface_t);
-    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
-
-    if (ucs_unlikely(slice == NULL)) {
-        return;
-    }
-
     if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
     } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE) {
         uct_nprdma_op_verified(iface, slice);
-    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_STATES) {
+    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_SCAN) {
+        uct_nprdma_op_scan(iface, slice);
+    } else if (slice->op->is_get) {
         /* Not earlier: a READ may pass an earlier READ (ARCHITECTURE 3, remote
          * READ) */
         uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_AFTER);
     } else {
-        uct_nprdma_op_scan(iface, slice);
-    }
-}
-
-static void uct_nprdma_op_after_done(uct_nprdma_net_iface_t *net_iface,
-                                     uct_nprdma_conn_t *conn,
-                                     uct_nprdma_comp_t *comp,
-                                     ucs_status_t status)
-{
-    uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
-                                                   uct_nprdma_rma_iface_t);
-    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
-
-    if (ucs_likely(slice != NULL)) {
         uct_nprdma_op_compare(iface, slice);
     }
 }
 
-static void uct_nprdma_op_put_done(uct_nprdma_net_iface_t *net_iface,
-                                   uct_nprdma_conn_t *conn,
-                                   uct_nprdma_comp_t *comp, ucs_status_t status)
+static void uct_nprdma_op_wr_done(uct_nprdma_net_iface_t *net_iface,
+                                  uct_nprdma_conn_t *conn,
+                                  uct_nprdma_comp_t *comp, ucs_status_t status)
 {
     uct_nprdma_rma_iface_t *iface = ucs_derived_of(net_iface,
                                                    uct_nprdma_rma_iface_t);
-    uct_nprdma_op_slice_t *slice  = uct_nprdma_op_wr_done(iface, comp, status);
+    uct_nprdma_op_slice_t *slice  = ucs_container_of(comp,
+                                                     uct_nprdma_op_slice_t, wr);
 
-    if (ucs_unlikely(slice == NULL)) {
-        return;
+    --iface->net.tx.num_awaited;
+    if (ucs_unlikely((status != UCS_OK) ||
+                     (slice->op->rma->status != UCS_OK))) {
+        if (slice->piece->is_on_demand ||
+            (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE)) {
+            uct_nprdma_rma_report_on_demand(iface, slice->op->rma,
+                                            slice->op->is_get, slice->buffer,
+                                            slice->address, slice->length,
+                                            status);
+        }
+        return; /* The end of the connection ends it */
     }
 
-    if (ucs_unlikely(!uct_nprdma_op_local_end(iface, slice))) {
-        uct_nprdma_op_goto(iface, slice, UCT_NPRDMA_OP_TRY);
-    } else if (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE) {
-        uct_nprdma_op_verified(iface, slice);
-    } else {
+    switch (slice->step) {
+    case UCT_NPRDMA_OP_BEFORE:
+        uct_nprdma_op_before_done(iface, slice);
+        break;
+    case UCT_NPRDMA_OP_AFTER:
         uct_nprdma_op_compare(iface, slice);
+        break;
+    default:
+        uct_nprdma_op_data_done(iface, slice);
+        break;
     }
 }
 
@@ -723,7 +674,7 @@ uct_nprdma_op_step_before(uct_nprdma_rma_iface_t *iface,
         return UCT_NPRDMA_OP_BUSY;
     }
 
-    uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_before_done);
+    uct_nprdma_op_post_states(iface, slice);
     return UCT_NPRDMA_OP_WAIT;
 }
 
@@ -748,18 +699,12 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
     }
 
     uct_nprdma_op_slice_returns_to_nic(iface, slice);
-    if (!slice->op->is_get && (slice->verifier == UCT_NPRDMA_OP_VERIFY_NONE)) {
-        uct_nprdma_op_post_data(iface, slice, 0, slice->length,
-                                uct_nprdma_op_put_done);
-        return UCT_NPRDMA_OP_WAIT;
-    }
-
-    if (!slice->op->is_get) {
+    if (!slice->op->is_get && (slice->verifier != UCT_NPRDMA_OP_VERIFY_NONE)) {
         /* A READ does not pass an earlier WRITE on a queue pair. Therefore it
          * returns the states after the data has been written (ARCHITECTURE 3,
          * remote WRITE). */
-        if (uct_nprdma_op_post_data(iface, slice, 0, slice->length, NULL)) {
-            uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_put_done);
+        if (uct_nprdma_op_post_data(iface, slice, 0, slice->length, 0)) {
+            uct_nprdma_op_post_states(iface, slice);
         }
         return UCT_NPRDMA_OP_WAIT;
     }
@@ -769,11 +714,10 @@ uct_nprdma_op_step_data(uct_nprdma_rma_iface_t *iface,
            uct_nprdma_verify_head(slice->address) : 0;
     if (ucs_likely((head == 0) || (head >= slice->length))) {
         head = 0;
-    } else if (!uct_nprdma_op_post_data(iface, slice, 0, head, NULL)) {
+    } else if (!uct_nprdma_op_post_data(iface, slice, 0, head, 0)) {
         return UCT_NPRDMA_OP_WAIT;
     }
-    uct_nprdma_op_post_data(iface, slice, head, slice->length - head,
-                            uct_nprdma_op_get_done);
+    uct_nprdma_op_post_data(iface, slice, head, slice->length - head, 1);
     return UCT_NPRDMA_OP_WAIT;
 }
 
@@ -789,7 +733,7 @@ uct_nprdma_op_step_after(uct_nprdma_rma_iface_t *iface,
     nprdma_assert(slice->op->is_get &&
                   (slice->verifier == UCT_NPRDMA_OP_VERIFY_STATES));
     nprdma_assert(uct_nprdma_op_wr_is_complete(slice));
-    uct_nprdma_op_post_states(iface, slice, uct_nprdma_op_after_done);
+    uct_nprdma_op_post_states(iface, slice);
     return UCT_NPRDMA_OP_WAIT;
 }
 

@@ -7,7 +7,6 @@
 #include "nprdma_rma.h"
 #include "nprdma_held.h"
 #include "nprdma_initiator.h"
-#include "nprdma_rma_error.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 
 #include "ucm/access/nprdma_access.h"
@@ -338,8 +337,8 @@ ucs_status_t uct_nprdma_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov,
     return uct_nprdma_rma_zcopy(tl_ep, 1, iov, iovcnt, remote_addr, rkey, comp);
 }
 
-/* Send a request with no data but operands behind its header, and wait for its
- * reply */
+/* Send a request with no data but operands behind its header, with a reply
+ * unless reply_p is NULL */
 static ucs_status_t
 uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_ep_t *ep,
@@ -348,22 +347,24 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                              uct_completion_t *comp,
                              uct_nprdma_rma_reply_t **reply_p)
 {
-    uct_nprdma_rma_reply_t *reply;
+    uct_nprdma_rma_reply_t *reply = NULL;
     uct_nprdma_slot_t *slot;
 
     if (!uct_nprdma_rma_small_slot(iface, ep->rma, length, 0, &slot)) {
         return uct_nprdma_rma_no_resource(iface);
     }
 
-    reply = uct_nprdma_rma_reply_add(iface, ep->rma, request->length, kind, 0,
-                                     NULL);
-    if (ucs_unlikely(reply == NULL)) {
-        uct_nprdma_rma_small_slot_put(slot);
-        return uct_nprdma_rma_no_resource(iface);
-    }
+    if (reply_p != NULL) {
+        reply = uct_nprdma_rma_reply_add(iface, ep->rma, request->length, kind,
+                                         0, NULL);
+        if (ucs_unlikely(reply == NULL)) {
+            uct_nprdma_rma_small_slot_put(slot);
+            return uct_nprdma_rma_no_resource(iface);
+        }
 
-    reply->comp = comp;
-    *reply_p    = reply;
+        reply->comp = comp;
+        *reply_p    = reply;
+    }
     return uct_nprdma_rma_send_small(iface, ep->rma, request, length, slot,
                                      reply);
 }
@@ -443,63 +444,12 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 
 /* ---- atomics ---- */
 
-static void uct_nprdma_rma_fill_atomic(uct_nprdma_held_message_t *message,
-                                       unsigned opcode, size_t size,
-                                       uint64_t value, uint64_t compare,
-                                       uint64_t remote_addr, uct_rkey_t rkey)
-{
-    uct_nprdma_rma_fill_request(&message->request, UCT_NPRDMA_SVC_ATOMIC,
-                                remote_addr, uct_nprdma_rkey(rkey)->key, size);
-    message->request.op       = uct_nprdma_rma_atomic_ops[opcode];
-    message->operands.value   = value;
-    message->operands.compare = compare;
-}
-
+/* Without a result, nothing waits for the atomic */
 static ucs_status_t
-uct_nprdma_rma_atomic_post(uct_ep_h tl_ep, unsigned opcode, size_t size,
-                           uint64_t value, uint64_t remote_addr,
-                           uct_rkey_t rkey)
-{
-    uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
-    uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
-    uct_nprdma_held_message_t message;
-    uct_nprdma_slot_t *slot;
-    ucs_status_t status;
-
-    if (opcode > UCT_ATOMIC_OP_XOR) {
-        return UCS_ERR_UNSUPPORTED;
-    }
-
-    status = uct_nprdma_rma_begin(iface, ep, UCT_NPRDMA_EP_BLOCK_RMA);
-    if (ucs_unlikely(status != UCS_OK)) {
-        return status;
-    }
-
-    uct_nprdma_rma_fill_atomic(&message, opcode, size, value, 0, remote_addr,
-                               rkey);
-    if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
-                                               UCT_NPRDMA_ORDER_ATOMIC,
-                                               remote_addr, size))) {
-        status = uct_nprdma_held_atomic(iface, ep->rma, &message, NULL,
-                                        uct_nprdma_rkey(rkey), NULL);
-    } else if (uct_nprdma_rma_small_slot(iface, ep->rma, sizeof(message), 0,
-                                         &slot)) {
-        status = uct_nprdma_rma_send_small(iface, ep->rma, &message.request,
-                                           sizeof(message), slot, NULL);
-    } else {
-        status = uct_nprdma_rma_no_resource(iface);
-    }
-    if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats->atomic;
-    }
-    return status;
-}
-
-static ucs_status_t
-uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
-                            uint64_t value, uint64_t compare, void *result,
-                            uint64_t remote_addr, uct_rkey_t rkey,
-                            uct_completion_t *comp)
+uct_nprdma_rma_atomic(uct_ep_h tl_ep, unsigned opcode, size_t size,
+                      uint64_t value, uint64_t compare, void *result,
+                      uint64_t remote_addr, uct_rkey_t rkey,
+                      uct_completion_t *comp)
 {
     uct_nprdma_rma_iface_t *iface = uct_nprdma_rma_ep_iface(tl_ep);
     uct_nprdma_rma_ep_t *ep       = uct_nprdma_rma_ep(tl_ep);
@@ -507,7 +457,7 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
     uct_nprdma_rma_reply_t *reply;
     ucs_status_t status;
 
-    if (opcode > UCT_ATOMIC_OP_CSWAP) {
+    if (opcode > ((result == NULL) ? UCT_ATOMIC_OP_XOR : UCT_ATOMIC_OP_CSWAP)) {
         return UCS_ERR_UNSUPPORTED;
     }
 
@@ -516,83 +466,61 @@ uct_nprdma_rma_atomic_fetch(uct_ep_h tl_ep, unsigned opcode, size_t size,
         return status;
     }
 
-    uct_nprdma_rma_fill_atomic(&message, opcode, size, value, compare,
-                               remote_addr, rkey);
+    uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_ATOMIC,
+                                remote_addr, uct_nprdma_rkey(rkey)->key, size);
+    message.request.op       = uct_nprdma_rma_atomic_ops[opcode];
+    message.operands.value   = value;
+    message.operands.compare = compare;
     if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
                                                UCT_NPRDMA_ORDER_ATOMIC,
                                                remote_addr, size))) {
         status = uct_nprdma_held_atomic(iface, ep->rma, &message, result,
                                         uct_nprdma_rkey(rkey), comp);
-        reply  = NULL;
     } else {
         status = uct_nprdma_rma_request_small(iface, ep, &message.request,
                                               sizeof(message),
                                               UCT_NPRDMA_RMA_ATOMIC, comp,
-                                              &reply);
+                                              (result == NULL) ? NULL : &reply);
+        if (ucs_likely(status == UCS_OK) && (result != NULL)) {
+            reply->result = result;
+        }
     }
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
 
-    if (ucs_likely(reply != NULL)) {
-        reply->result = result;
-    }
     ++iface->net.stats->atomic;
-    return UCS_INPROGRESS;
+    return (result == NULL) ? UCS_OK : UCS_INPROGRESS;
 }
 
-ucs_status_t uct_nprdma_ep_atomic32_post(uct_ep_h tl_ep, unsigned opcode,
-                                         uint32_t value, uint64_t remote_addr,
-                                         uct_rkey_t rkey)
-{
-    return uct_nprdma_rma_atomic_post(tl_ep, opcode, sizeof(value), value,
-                                      remote_addr, rkey);
-}
+/* The functions for integers of one size */
+#define UCT_NPRDMA_RMA_ATOMICS(_bits) \
+    ucs_status_t uct_nprdma_ep_atomic##_bits##_post( \
+            uct_ep_h tl_ep, unsigned opcode, uint##_bits##_t value, \
+            uint64_t remote_addr, uct_rkey_t rkey) \
+    { \
+        return uct_nprdma_rma_atomic(tl_ep, opcode, sizeof(value), value, 0, \
+                                     NULL, remote_addr, rkey, NULL); \
+    } \
+    \
+    ucs_status_t uct_nprdma_ep_atomic##_bits##_fetch( \
+            uct_ep_h tl_ep, uct_atomic_op_t opcode, uint##_bits##_t value, \
+            uint##_bits##_t *result, uint64_t remote_addr, uct_rkey_t rkey, \
+            uct_completion_t *comp) \
+    { \
+        return uct_nprdma_rma_atomic(tl_ep, opcode, sizeof(value), value, 0, \
+                                     result, remote_addr, rkey, comp); \
+    } \
+    \
+    ucs_status_t uct_nprdma_ep_atomic_cswap##_bits( \
+            uct_ep_h tl_ep, uint##_bits##_t compare, uint##_bits##_t swap, \
+            uint64_t remote_addr, uct_rkey_t rkey, uint##_bits##_t *result, \
+            uct_completion_t *comp) \
+    { \
+        return uct_nprdma_rma_atomic(tl_ep, UCT_ATOMIC_OP_CSWAP, \
+                                     sizeof(swap), swap, compare, result, \
+                                     remote_addr, rkey, comp); \
+    }
 
-ucs_status_t uct_nprdma_ep_atomic64_post(uct_ep_h tl_ep, unsigned opcode,
-                                         uint64_t value, uint64_t remote_addr,
-                                         uct_rkey_t rkey)
-{
-    return uct_nprdma_rma_atomic_post(tl_ep, opcode, sizeof(value), value,
-                                      remote_addr, rkey);
-}
-
-ucs_status_t uct_nprdma_ep_atomic32_fetch(uct_ep_h tl_ep,
-                                          uct_atomic_op_t opcode,
-                                          uint32_t value, uint32_t *result,
-                                          uint64_t remote_addr, uct_rkey_t rkey,
-                                          uct_completion_t *comp)
-{
-    return uct_nprdma_rma_atomic_fetch(tl_ep, opcode, sizeof(value), value, 0,
-                                       result, remote_addr, rkey, comp);
-}
-
-ucs_status_t uct_nprdma_ep_atomic64_fetch(uct_ep_h tl_ep,
-                                          uct_atomic_op_t opcode,
-                                          uint64_t value, uint64_t *result,
-                                          uint64_t remote_addr, uct_rkey_t rkey,
-                                          uct_completion_t *comp)
-{
-    return uct_nprdma_rma_atomic_fetch(tl_ep, opcode, sizeof(value), value, 0,
-                                       result, remote_addr, rkey, comp);
-}
-
-ucs_status_t uct_nprdma_ep_atomic_cswap32(uct_ep_h tl_ep, uint32_t compare,
-                                          uint32_t swap, uint64_t remote_addr,
-                                          uct_rkey_t rkey, uint32_t *result,
-                                          uct_completion_t *comp)
-{
-    return uct_nprdma_rma_atomic_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP,
-                                       sizeof(swap), swap, compare, result,
-                                       remote_addr, rkey, comp);
-}
-
-ucs_status_t uct_nprdma_ep_atomic_cswap64(uct_ep_h tl_ep, uint64_t compare,
-                                          uint64_t swap, uint64_t remote_addr,
-                                          uct_rkey_t rkey, uint64_t *result,
-                                          uct_completion_t *comp)
-{
-    return uct_nprdma_rma_atomic_fetch(tl_ep, UCT_ATOMIC_OP_CSWAP,
-                                       sizeof(swap), swap, compare, result,
-                                       remote_addr, rkey, comp);
-}
+UCT_NPRDMA_RMA_ATOMICS(32)
+UCT_NPRDMA_RMA_ATOMICS(64)

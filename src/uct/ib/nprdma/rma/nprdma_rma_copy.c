@@ -5,7 +5,6 @@
 #endif
 
 #include "nprdma_rma_copy.h"
-#include "nprdma_rma_error.h"
 #include "nprdma_rma_req.h"
 
 

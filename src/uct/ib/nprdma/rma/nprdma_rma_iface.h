@@ -48,23 +48,22 @@ typedef struct uct_nprdma_rma_reply uct_nprdma_rma_reply_t;
 /* The part of an interface and of an endpoint that initiates put, get and
  * atomics */
 
-/* One kind of wait of an endpoint; see nprdma_longest.h */
+/* Kinds of waits of an endpoint; see nprdma_rma_watch.h */
+typedef enum uct_nprdma_longest_kind {
+    UCT_NPRDMA_LONGEST_CONNECT,
+    UCT_NPRDMA_LONGEST_SEND,    /* Active messages */
+    UCT_NPRDMA_LONGEST_REQUEST, /* Requests to the service */
+    UCT_NPRDMA_LONGEST_OP,      /* Optimistic operations */
+    UCT_NPRDMA_LONGEST_PENDING,
+    UCT_NPRDMA_LONGEST_LAST
+} uct_nprdma_longest_kind_t;
+
+
 typedef struct uct_nprdma_longest {
-    uint64_t   mark;        /* started at the first scan */
-    ucs_time_t since;       /* Time of that scan */
-    uint8_t    state;       /* uct_nprdma_wait_for_t */
-    uint8_t    num_reports; /* Number of log messages */
+    uint64_t   mark;        /* Of the oldest one at the last scan */
+    ucs_time_t since;       /* Time of the first scan that found it */
+    unsigned   num_reports; /* Number of log messages */
 } uct_nprdma_longest_t;
-
-
-/* Waits of an endpoint; initially all zeros */
-typedef struct uct_nprdma_longest_ep {
-    uct_nprdma_longest_t am;
-    uct_nprdma_longest_t svc;
-    uct_nprdma_longest_t request; /* Requests to the service */
-    uct_nprdma_longest_t op;      /* Optimistic operations */
-    uct_nprdma_longest_t pending;
-} uct_nprdma_longest_ep_t;
 
 
 /* Scans of an interface; initially all zeros */
@@ -93,7 +92,8 @@ typedef struct uct_nprdma_rma_ep {
     };
     /* State of svc; NULL until first needed */
     struct uct_nprdma_rma         *rma;
-    uct_nprdma_longest_ep_t       longest; /* waits of its operations */
+    /* waits of its operations */
+    uct_nprdma_longest_t          longest[UCT_NPRDMA_LONGEST_LAST];
 } uct_nprdma_rma_ep_t;
 
 

@@ -5,9 +5,8 @@
 #endif
 
 #include "nprdma_rma_watch.h"
-#include "nprdma_longest.h"
 #include "uct/ib/nprdma/net/nprdma_cm.h"
-#include "uct/ib/nprdma/net/nprdma_tx.h"
+#include "uct/ib/nprdma/net/nprdma_conn.h"
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -19,6 +18,154 @@
 /* Shortest time between probes, in seconds */
 #define UCT_NPRDMA_RMA_WATCH_MIN    2e-3
 
+/* Shortest time between two scans of the endpoints, in seconds. Scans take at
+ * most one part in SHARE of the time. */
+#define UCT_NPRDMA_LONGEST_INTERVAL 10e-3
+#define UCT_NPRDMA_LONGEST_SHARE    100
+
+/* Seconds after which a wait is reported; again each time it has doubled */
+#define UCT_NPRDMA_LONGEST_REPORT   30.0
+
+
+/* ---- operations that wait ---- */
+
+/* Note what an endpoint waits for. The mark names the oldest of its kind that
+ * is not done; 0: nothing. Usual waits may take long, because a peer's program
+ * may compute for any time without a receive. The peer's device, wire-up and
+ * service have no reason to. */
+static void
+uct_nprdma_longest_note(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
+                        uct_nprdma_longest_kind_t kind, ucs_time_t now,
+                        uint64_t mark, int is_usual, const char *reason)
+{
+    uct_nprdma_longest_t *longest = &ep->longest[kind];
+    uint64_t *counter             = &iface->net.stats->longest_us;
+    double seconds;
+
+    if ((mark == 0) || (mark != longest->mark)) {
+        longest->mark        = mark;
+        longest->since       = now;
+        longest->num_reports = 0;
+        return;
+    }
+
+    seconds  = ucs_time_to_sec(now - longest->since);
+    *counter = ucs_max(*counter, (uint64_t)(seconds * 1e6));
+    if ((longest->num_reports < 32) &&
+        (seconds >= UCT_NPRDMA_LONGEST_REPORT *
+                    (double)(1ul << longest->num_reports))) {
+        ++longest->num_reports;
+        ucs_log(is_usual ? UCS_LOG_LEVEL_DIAG : UCS_LOG_LEVEL_WARN,
+                "endpoint %p: an operation has waited %.0f s, now for %s", ep,
+                seconds, reason);
+    }
+}
+
+static void
+uct_nprdma_longest_connect(uct_nprdma_rma_iface_t *iface,
+                           uct_nprdma_rma_ep_t *ep, ucs_time_t now)
+{
+    int is_connecting = (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
+                        (ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTING);
+
+    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_CONNECT, now,
+                            is_connecting, 0, "the connection to be set up");
+}
+
+/* Only some sends of active messages have completions */
+static void
+uct_nprdma_longest_send(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
+                        ucs_time_t now)
+{
+    const uct_nprdma_conn_t *conn = &ep->net.am;
+    int is_sending                = (conn->state ==
+                                     UCT_NPRDMA_CONN_CONNECTED) &&
+                                    uct_nprdma_conn_is_watched(conn);
+
+    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_SEND, now,
+                            is_sending ? (1 + (uint64_t)conn->done_sn) : 0, 1,
+                            "an acknowledgement or a posted receive of the "
+                            "peer");
+}
+
+static void
+uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
+                       ucs_time_t now)
+{
+    uct_nprdma_rma_t *rma = ep->rma;
+    const char *reply     = "a reply of the peer's service";
+    const char *reason;
+    uint64_t mark;
+
+    mark   = (rma->num_replies > 0) ? (1 + (uint64_t)rma->done_sn) : 0;
+    reason = (rma->num_replies > 0) ? reply :
+             (ucs_queue_is_empty(&ep->net.svc.comps) &&
+              ucs_queue_is_empty(&ep->net.bulk.comps)) ?
+             "earlier operations or a resource: it has not started" :
+             "the device to transfer data or page states";
+    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_REQUEST, now, mark, 0,
+                            reply);
+    mark   = ucs_list_is_empty(&rma->ops.order.ops) ? 0 :
+             ucs_list_head(&rma->ops.order.ops, uct_nprdma_order_op_t,
+                           list)->sn;
+    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_OP, now, mark, 0,
+                            reason);
+}
+
+/* The user's pending requests are executed in order, and each starts
+ * something */
+static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
+                                       uct_nprdma_rma_ep_t *ep, ucs_time_t now)
+{
+    int is_fenced    = ep->net.blocked & (UCT_NPRDMA_EP_FENCED |
+                                          UCT_NPRDMA_EP_FENCED_RMA);
+    uint64_t started = 1ull + ep->net.am.sn + ep->net.svc.sn + ep->net.bulk.sn +
+                       ((ep->rma == NULL) ? 0 : ep->rma->ops.order.sn);
+
+    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_PENDING, now,
+                            (ep->net.blocked & UCT_NPRDMA_EP_PENDING) ?
+                            started : 0, 1,
+                            is_fenced ? "the operations before a fence" :
+                                        "a free entry of a send queue, buffer "
+                                        "or reply slot");
+}
+
+/* Scan all endpoints of an interface, if a scan is due */
+static void
+uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
+{
+    ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
+    uct_nprdma_rma_ep_t *ep;
+    ucs_time_t end;
+
+    if ((now < iface->longest.next) || iface->net.forked) {
+        return;
+    }
+
+    ucs_list_for_each(ep, &iface->net.eps, net.list) {
+        if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
+            continue;
+        }
+        uct_nprdma_longest_connect(iface, ep, now);
+        uct_nprdma_longest_send(iface, ep, now);
+        if (ep->rma != NULL) {
+            uct_nprdma_longest_rma(iface, ep, now);
+        }
+        uct_nprdma_longest_pending(iface, ep, now);
+    }
+
+    end                 = ucs_get_time();
+    iface->longest.next = end + ucs_max(interval, (end - now) *
+                                                  UCT_NPRDMA_LONGEST_SHARE);
+}
+
+void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface)
+{
+    uct_nprdma_longest_check(iface, ucs_get_time());
+}
+
+
+/* ---- dead peers ---- */
 
 void uct_nprdma_rma_watch_init(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_watch_t *watch)

@@ -5,6 +5,13 @@
 
 #include "nprdma_rma_types.h"
 
+/* Measures how long operations wait, and for what. Then the log of a job
+ * without progress shows whether it is slow or stuck, and where. Progress that
+ * finds no work scans the endpoints at intervals; operations record nothing. A
+ * scan remembers the oldest operation of each kind, and later scans measure the
+ * time until it is done. Therefore a wait is measured too short by at most the
+ * time between two scans. */
+
 /* Detects peers that owe a reply and no longer exist. A request that has
  * arrived leaves nothing in the send queue. If its target ends then, no
  * completion reports that, and the requester would wait without end. Therefore
@@ -35,5 +42,23 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
 /* The user is about to sleep. If a peer owes a reply, start a timer that wakes
  * the user for the next probes. */
 void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
+
+
+/* Calls of progress without work between two reads of the clock: a power of
+ * two */
+#define UCT_NPRDMA_LONGEST_POLLS     1024u
+
+/* Part of uct_nprdma_longest_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls */
+void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface);
+
+/* Called by progress that has found no work */
+static UCS_F_ALWAYS_INLINE void
+uct_nprdma_longest_poll(uct_nprdma_rma_iface_t *iface)
+{
+    if (ucs_unlikely((++iface->longest.num_polls %
+                      UCT_NPRDMA_LONGEST_POLLS) == 0)) {
+        uct_nprdma_longest_polled(iface);
+    }
+}
 
 #endif

@@ -82,11 +82,11 @@ void uct_nprdma_service_query(uct_nprdma_service_t *service,
     uct_nprdma_pager_stats_t pager;
 
     uct_nprdma_pager_query(service->pager, &pager);
-    stats->served_stores    = service->stats.stores;
-    stats->served_fetches   = service->stats.fetches;
-    stats->served_atomics   = service->stats.atomics;
-    stats->served_populates = service->stats.populates;
-    stats->served_errors    = service->stats.errors;
+    stats->served_stores    = service->served[UCT_NPRDMA_SVC_STORE];
+    stats->served_fetches   = service->served[UCT_NPRDMA_SVC_FETCH];
+    stats->served_atomics   = service->served[UCT_NPRDMA_SVC_ATOMIC];
+    stats->served_populates = service->served[UCT_NPRDMA_SVC_POPULATE];
+    stats->served_errors    = service->served_errors;
     stats->prefetch_jobs    = pager.ranges;
     stats->prefetch_dropped = pager.dropped;
     stats->prefetch_waiting = pager.populating;

@@ -332,22 +332,8 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                      uct_nprdma_svc_status_t status)
 {
     uct_nprdma_mem_md_t *md = service->md;
-    atomic_uint_fast64_t *counter;
 
-    switch (request->type) {
-    case UCT_NPRDMA_SVC_STORE:
-        counter = &service->stats.stores;
-        break;
-    case UCT_NPRDMA_SVC_FETCH:
-        counter = &service->stats.fetches;
-        break;
-    case UCT_NPRDMA_SVC_ATOMIC:
-        counter = &service->stats.atomics;
-        break;
-    case UCT_NPRDMA_SVC_POPULATE:
-        counter = &service->stats.populates;
-        break;
-    default:
+    if (request->type == UCT_NPRDMA_SVC_NOP) {
         return;
     }
 
@@ -359,9 +345,10 @@ static void uct_nprdma_service_count(uct_nprdma_service_t *service,
                                                    memory_order_relaxed) + 1,
                               memory_order_relaxed);
     }
-    atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&service->served[request->type], 1,
+                              memory_order_relaxed);
     if (ucs_unlikely(status != UCT_NPRDMA_SVC_OK)) {
-        atomic_fetch_add_explicit(&service->stats.errors, 1,
+        atomic_fetch_add_explicit(&service->served_errors, 1,
                                   memory_order_relaxed);
     }
 }

@@ -178,14 +178,9 @@ typedef struct uct_nprdma_service {
     /* Connections whose first parked request can perhaps be executed */
     ucs_list_link_t           resuming;
 
-    struct {                               /* Executed requests by type */
-        atomic_uint_fast64_t  stores;
-        atomic_uint_fast64_t  fetches;
-        atomic_uint_fast64_t  atomics;
-        atomic_uint_fast64_t  populates;
-        /* Failed requests of all these types */
-        atomic_uint_fast64_t  errors;
-    } stats;
+    /* Executed requests by type, and those that failed */
+    atomic_uint_fast64_t      served[UCT_NPRDMA_SVC_POPULATE + 1];
+    atomic_uint_fast64_t      served_errors;
 
     /* Shared by progress and the thread */
     atomic_uint               num_polls;    /* polls of progress */
