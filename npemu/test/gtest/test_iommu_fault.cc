@@ -5,7 +5,6 @@
 #include "internals.h"
 #include "npemu_region.h"
 
-#include <algorithm>
 #include <future>
 #include <thread>
 
@@ -414,7 +413,7 @@ TEST(test_iommu_fault_random, bad_specifications_are_named)
 
     for (std::string bad : {"rate=2", "seed=x", "colour=red", "rate", "rate=",
                             "rate=0.1;seed=1"}) {
-        expect_line((bad + " is none of").c_str(), [&] {
+        expect_line(bad + " is none of", [&] {
             EXPECT_EQ(EINVAL, npemu_fault_random(device.context, bad.c_str()));
         });
     }

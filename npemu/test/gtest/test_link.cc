@@ -137,22 +137,6 @@ TEST(test_link_wire, leaves_when_its_share_has_been_sent)
     EXPECT_EQ(300u, many.back().left_ns);
 }
 
-/* 4 MiB before it take seconds; a short one of another queue pair does not. */
-TEST_F(test_link, fair_lets_a_short_one_pass)
-{
-    open(SLOW_FAIR);
-    for (int i = 0; i < 4; ++i) {
-        write(0, i, MIB);
-    }
-    write(1, 10, 8);
-    /* Two flows: twice its work */
-    EXPECT_LE(npt_qp_left_ns(a(1), 0) + MIB * 1000,
-              npt_qp_left_ns(a(0), 1));
-    EXPECT_TRUE(cq_a(1).expect(10));
-    EXPECT_NE(0u, npt_qp_admitted(a(0)));
-    EXPECT_EQ(1u, flows());
-}
-
 TEST_F(test_link, prio_goes_by_service_level)
 {
     open("1MB/s,arb=prio", 3);

@@ -242,25 +242,6 @@ TEST(test_process_fork, child_is_refused_and_parent_works)
     pair.cq_a.expect(1);
 }
 
-/* With a device of its own the child is a process like any other. */
-TEST(test_process_fork, child_opens_the_device_anew)
-{
-    SKIP_UNLESS(NPT_FORK_WITH_THREADS, "TSan cannot follow such a fork");
-    Side side;
-    Child child([](Pipe &pipe) {
-        Side own;
-        connect_over(pipe, own.qp);
-        own.qp.recv(1, {own.buffer.sge()});
-        own.cq.expect(1);
-        EXPECT_TRUE(pattern_holds(own.buffer.data, 20000, 4));
-    });
-    connect_over(child.pipe(), side.qp);
-    side.buffer.fill(4);
-    side.send(1, 20000);
-    side.cq.expect(1);
-    child.join();
-}
-
 /* A child that lives on does not keep a dead parent alive in the fabric. */
 TEST(test_process_fork, child_does_not_keep_its_dead_parent_alive)
 {

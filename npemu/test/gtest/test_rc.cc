@@ -38,7 +38,7 @@ static const Op ops[] = {
 
 /*
  * Sizes around each limit of the implementation: what rides inline, in a CQ
- * entry, in one page, in one chunk; in the same process and between two.
+ * entry, in one page, in one chunk.
  */
 class test_rc_sizes : public testing::TestWithParam<Op> {
 protected:
@@ -119,21 +119,7 @@ protected:
 
 constexpr size_t test_rc_sizes::sizes[];
 
-TEST_P(test_rc_sizes, within_a_process)
-{
-    Device device;
-    Pair pair(device);
-    Buffer from(device, LENGTH), to(device, LENGTH);
-
-    for (size_t size : sizes) {
-        SCOPED_TRACE(size);
-        prepare_target(pair.b, to, size);
-        request(pair.a, pair.cq_a, from, size, to.remote(TO));
-        check_target(pair.b, pair.cq_b, to, size);
-    }
-}
-
-TEST_P(test_rc_sizes, between_processes)
+TEST_P(test_rc_sizes, move_between_processes)
 {
     Child target([](Pipe &pipe) {
         Side side(QpOptions(), LENGTH);
