@@ -19,7 +19,6 @@ extern "C" {
 #include <csignal>
 #include <fstream>
 #include <random>
-#include <thread>
 
 #include <sched.h>
 #include <sys/ipc.h>
@@ -160,28 +159,6 @@ TEST_F(test_fabric, memory_is_private_and_vanishes_by_itself)
     }
     child.release();
     EXPECT_TRUE(segments().empty());
-}
-
-/* Killed while opening and closing, at any moment. */
-TEST_F(test_fabric, killed_while_opening)
-{
-    unsigned seed = std::random_device()();
-    std::mt19937 random(seed);
-    SCOPED_TRACE("seed " + std::to_string(seed));
-
-    for (int round = 0; round < 60; ++round) {
-        Child victim([](Pipe &pipe) {
-            pipe.signal();
-            for (;;) {
-                Device device;
-            }
-        });
-        ASSERT_TRUE(victim.pipe().await());
-        std::this_thread::sleep_for(
-                std::chrono::microseconds(random() % 4000));
-        victim.kill();
-        expect_device();
-    }
 }
 
 /* A kernel that gives no segment, or only the first of two. */

@@ -251,25 +251,6 @@ TEST_F(test_iommu_dma_ops, messages_use_tables)
     }
 }
 
-TEST_F(test_iommu_dma_ops, datagrams_use_tables)
-{
-    Cq cq(device);
-    Qp a(device, cq, cq, QpOptions::ud()), b(device, cq, cq, QpOptions::ud());
-    a.connect();
-    b.connect();
-    Ah ah(device);
-
-    /* 40 bytes for the route, the payload begins in an absent page */
-    const size_t to = 2 * PAGE - 40 - 8;
-    peer.evict(1);
-    b.recv(9, {peer.sge(peer.w, to, PAGE)});
-    Wr wr(1, IBV_WR_SEND, {region.sge(region.r, 100, 64)});
-    ASSERT_EQ(0, a.post(wr.ud(ah, b.qp->qp_num)));
-    ASSERT_TRUE(cq.expect(9));
-    ASSERT_TRUE(cq.expect(1));
-    expect_moved(100, to + 40, 64);
-}
-
 TEST_F(test_iommu_dma_ops, atomics_on_absent_pages_return_the_signature)
 {
     uint64_t *target = (uint64_t*)(other.data + 8 * PAGE);

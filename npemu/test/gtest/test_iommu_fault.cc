@@ -268,8 +268,7 @@ void drain_in_handler(int)
     npemu_iommu_drain(drain_device->context);
 }
 
-TEST(test_iommu_fault_drain,
-     inside_a_chunk_of_the_same_thread_does_not_deadlock)
+TEST(test_iommu_fault_drain, within_a_chunk_of_its_thread_does_not_deadlock)
 {
     RegionPair on(SIZE);
     auto *header = on.region.iommu.header;
