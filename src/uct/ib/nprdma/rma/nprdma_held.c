@@ -92,18 +92,20 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
 
 /* ---- requests ---- */
 
-/* Create the operation of a request that fits into `message`; it is not
- * added */
-static uct_nprdma_op_t *
-uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                    int is_get, size_t length, uint64_t remote_addr,
-                    const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
+ucs_status_t
+uct_nprdma_held_request(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        const uct_nprdma_held_message_t *message,
+                        unsigned flags, uct_nprdma_slot_t *slot,
+                        uct_unpack_callback_t unpack_cb, void *arg,
+                        const uct_nprdma_rkey_t *rkey, uct_completion_t *comp)
 {
+    const uct_nprdma_svc_request_t *request = &message->request;
+    int is_get                              = !!(flags & UCT_NPRDMA_ORDER_READ);
     uct_nprdma_op_t *op;
 
-    op = uct_nprdma_op_new(iface, rma, is_get, 0, remote_addr, rkey, comp);
+    op = uct_nprdma_op_new(iface, rma, is_get, 0, request->address, rkey, comp);
     if (op == NULL) {
-        return NULL;
+        return UCS_ERR_NO_RESOURCE;
     }
 
     if (!is_get) {
@@ -113,83 +115,17 @@ uct_nprdma_held_new(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->by_nic      = 0;
     op->length      = 0; /* A request is not cut into slices */
     op->num_pieces  = 0;
-    op->arg         = NULL;
-    op->order.area  = uct_nprdma_area(remote_addr, length);
-    op->order.flags = is_get ? UCT_NPRDMA_ORDER_READ : 0;
-    return op;
-}
-
-static void uct_nprdma_held_start(uct_nprdma_rma_iface_t *iface,
-                                  uct_nprdma_rma_t *rma,
-                                  uct_nprdma_op_t *op)
-{
+    op->message     = *message;
+    op->slot        = slot;
+    op->unpack_cb   = unpack_cb;
+    op->arg         = arg;
+    op->order.area  = uct_nprdma_area(request->address, request->length);
+    op->order.flags = flags;
+    rma->num_slots += (slot != NULL);
     if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
         uct_nprdma_held_hold(rma, &op->order, &rma->ops.ready);
         uct_nprdma_rma_stall(iface->res, rma);
     }
-}
-
-ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
-                                 size_t length, uint64_t remote_addr,
-                                 const uct_nprdma_rkey_t *rkey,
-                                 uct_completion_t *comp)
-{
-    uct_nprdma_op_t *op;
-
-    op = uct_nprdma_held_new(iface, rma, 0, length, remote_addr, rkey, comp);
-    if (op == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    uct_nprdma_rma_fill_request(&op->message.request, UCT_NPRDMA_SVC_STORE,
-                                remote_addr, rkey->key, length);
-    op->order.flags |= UCT_NPRDMA_ORDER_SMALL;
-    op->slot         = slot;
-    ++rma->num_slots;
-    uct_nprdma_held_start(iface, rma, op);
-    return UCS_OK;
-}
-
-ucs_status_t
-uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                    uct_unpack_callback_t unpack_cb, void *arg, size_t length,
-                    uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
-                    uct_completion_t *comp)
-{
-    uct_nprdma_op_t *op;
-
-    op = uct_nprdma_held_new(iface, rma, 1, length, remote_addr, rkey, comp);
-    if (op == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    uct_nprdma_rma_fill_request(&op->message.request, UCT_NPRDMA_SVC_FETCH,
-                                remote_addr, rkey->key, length);
-    op->unpack_cb = unpack_cb;
-    op->arg       = arg;
-    uct_nprdma_held_start(iface, rma, op);
-    return UCS_OK;
-}
-
-ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
-                                    uct_nprdma_rma_t *rma,
-                                    const uct_nprdma_held_message_t *message,
-                                    void *result, const uct_nprdma_rkey_t *rkey,
-                                    uct_completion_t *comp)
-{
-    uct_nprdma_op_t *op;
-
-    op = uct_nprdma_held_new(iface, rma, 0, message->request.length,
-                             message->request.address, rkey, comp);
-    if (op == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    op->order.flags |= UCT_NPRDMA_ORDER_ATOMIC;
-    op->message      = *message;
-    op->arg          = result;
-    uct_nprdma_held_start(iface, rma, op);
     return UCS_OK;
 }
 

@@ -50,29 +50,16 @@ static inline int uct_nprdma_held_has_room(const uct_nprdma_rma_iface_t *iface,
 }
 
 
-/* Hold a put. Its data is in a slot, behind the space of the header; the
- * operation owns the slot on success only. */
-ucs_status_t uct_nprdma_held_put(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
-                                 size_t length, uint64_t remote_addr,
-                                 const uct_nprdma_rkey_t *rkey,
-                                 uct_completion_t *comp);
-
-
-/* Hold a get that the target's software executes */
+/* Hold a request with these UCT_NPRDMA_ORDER_xx. The data of a put is in a
+ * slot, behind the space of the header; the operation owns the slot on success
+ * only. A get has an unpack_cb with its arg; the arg of an atomic is for the
+ * old value, or NULL. */
 ucs_status_t
-uct_nprdma_held_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                    uct_unpack_callback_t unpack_cb, void *arg, size_t length,
-                    uint64_t remote_addr, const uct_nprdma_rkey_t *rkey,
-                    uct_completion_t *comp);
-
-
-/* Hold an atomic; the result may be NULL */
-ucs_status_t uct_nprdma_held_atomic(uct_nprdma_rma_iface_t *iface,
-                                    uct_nprdma_rma_t *rma,
-                                    const uct_nprdma_held_message_t *message,
-                                    void *result, const uct_nprdma_rkey_t *rkey,
-                                    uct_completion_t *comp);
+uct_nprdma_held_request(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
+                        const uct_nprdma_held_message_t *message,
+                        unsigned flags, uct_nprdma_slot_t *slot,
+                        uct_unpack_callback_t unpack_cb, void *arg,
+                        const uct_nprdma_rkey_t *rkey, uct_completion_t *comp);
 
 
 /* Slow path of uct_nprdma_held_add(): there are earlier operations */

@@ -111,12 +111,17 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 {
     uct_nprdma_svc_request_t *request = (uct_nprdma_svc_request_t*)slot->data;
     uct_nprdma_rma_reply_t *reply     = NULL;
+    uct_nprdma_held_message_t message;
     ucs_status_t status;
 
     if (ucs_unlikely(!uct_nprdma_held_is_clear(rma, UCT_NPRDMA_ORDER_SMALL,
                                                remote_addr, length))) {
-        status = uct_nprdma_held_put(iface, rma, slot, length, remote_addr,
-                                     uct_nprdma_rkey(rkey), comp);
+        uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
+                                    remote_addr, uct_nprdma_rkey(rkey)->key,
+                                    length);
+        status = uct_nprdma_held_request(iface, rma, &message,
+                                         UCT_NPRDMA_ORDER_SMALL, slot, NULL,
+                                         NULL, uct_nprdma_rkey(rkey), comp);
         if (status != UCS_OK) {
             uct_nprdma_bounce_put(slot);
         }
@@ -377,22 +382,24 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
                                size_t length, uint64_t remote_addr,
                                uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_nprdma_svc_request_t request;
+    uct_nprdma_held_message_t message;
     uct_nprdma_rma_reply_t *reply;
     ucs_status_t status;
 
+    uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_FETCH,
+                                remote_addr, uct_nprdma_rkey(rkey)->key,
+                                length);
     if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma, UCT_NPRDMA_ORDER_READ,
                                                remote_addr, length))) {
-        status = uct_nprdma_held_get(iface, ep->rma, unpack_cb, arg, length,
-                                     remote_addr, uct_nprdma_rkey(rkey), comp);
+        status = uct_nprdma_held_request(iface, ep->rma, &message,
+                                         UCT_NPRDMA_ORDER_READ, NULL, unpack_cb,
+                                         arg, uct_nprdma_rkey(rkey), comp);
         return (status == UCS_OK) ? UCS_INPROGRESS : status;
     }
 
-    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, remote_addr,
-                                uct_nprdma_rkey(rkey)->key, length);
-    status = uct_nprdma_rma_request_small(iface, ep, &request, sizeof(request),
-                                          UCT_NPRDMA_RMA_GET, comp,
-                                          &reply);
+    status = uct_nprdma_rma_request_small(iface, ep, &message.request,
+                                          sizeof(message.request),
+                                          UCT_NPRDMA_RMA_GET, comp, &reply);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -474,8 +481,9 @@ uct_nprdma_rma_atomic(uct_ep_h tl_ep, unsigned opcode, size_t size,
     if (ucs_unlikely(!uct_nprdma_held_is_clear(ep->rma,
                                                UCT_NPRDMA_ORDER_ATOMIC,
                                                remote_addr, size))) {
-        status = uct_nprdma_held_atomic(iface, ep->rma, &message, result,
-                                        uct_nprdma_rkey(rkey), comp);
+        status = uct_nprdma_held_request(iface, ep->rma, &message,
+                                         UCT_NPRDMA_ORDER_ATOMIC, NULL, NULL,
+                                         result, uct_nprdma_rkey(rkey), comp);
     } else {
         status = uct_nprdma_rma_request_small(iface, ep, &message.request,
                                               sizeof(message),

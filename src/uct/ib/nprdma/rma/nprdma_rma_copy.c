@@ -74,21 +74,28 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
+/* Each STORE has a reply. Other requests may be sent between them, so a later
+ * reply would not show which operation has failed */
 static ucs_status_t
-uct_nprdma_rma_copy_send_get(uct_nprdma_rma_iface_t *iface,
-                             uct_nprdma_rma_t *rma,
-                             uct_nprdma_rma_copy_t *copy, size_t length)
+uct_nprdma_rma_copy_send_part(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
+                              uct_nprdma_rma_copy_t *copy, size_t length)
 {
-    uct_nprdma_svc_request_t request;
+    uct_nprdma_svc_request_t header, *request = &header;
+    size_t size             = sizeof(header) + (copy->is_get ? 0 : length);
+    uct_nprdma_slot_t *slot = NULL;
     uct_nprdma_rma_reply_t *reply;
-    uct_nprdma_slot_t *slot;
 
-    if (!uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
-        return UCS_ERR_NO_RESOURCE;
+    if (!copy->is_get || (size > iface->net.config.max_inline)) {
+        slot = uct_nprdma_rma_get_slot(iface, rma, 1);
+        if (slot == NULL) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        request = (uct_nprdma_svc_request_t*)slot->data;
     }
 
-    reply = uct_nprdma_rma_reply_add(iface, rma, length, UCT_NPRDMA_RMA_COPY, 1,
-                                     NULL);
+    reply = uct_nprdma_rma_reply_add(iface, rma, copy->is_get ? length : 0,
+                                     UCT_NPRDMA_RMA_COPY, 1, NULL);
     if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;
@@ -99,56 +106,23 @@ uct_nprdma_rma_copy_send_get(uct_nprdma_rma_iface_t *iface,
     }
     reply->copy.range  = copy;
     reply->copy.length = length;
-    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH,
+    uct_nprdma_rma_fill_request(request,
+                                copy->is_get ? UCT_NPRDMA_SVC_FETCH :
+                                               UCT_NPRDMA_SVC_STORE,
                                 copy->address + copy->requested, copy->key,
                                 length);
-    return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
-                                     slot, reply);
-}
-
-/* Each STORE has a reply. Other requests may be sent between them, so a later
- * reply would not show which operation has failed */
-static ucs_status_t
-uct_nprdma_rma_copy_send_put(uct_nprdma_rma_iface_t *iface,
-                             uct_nprdma_rma_t *rma,
-                             uct_nprdma_rma_copy_t *copy, size_t length)
-{
-    uct_nprdma_svc_request_t *request;
-    uct_nprdma_rma_reply_t *reply;
-    uct_nprdma_slot_t *slot;
-
-    slot = uct_nprdma_rma_get_slot(iface, rma, 1);
-    if (slot == NULL) {
-        return UCS_ERR_NO_RESOURCE;
+    if (!copy->is_get) {
+        uct_nprdma_rma_copy_data(iface, rma, copy, copy->requested, request + 1,
+                                 length);
+        if (ucs_unlikely(copy->status != UCS_OK)) {
+            /* This function must not end the operation, so the reply to a NOP
+             * does */
+            uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+            size = sizeof(*request);
+        }
     }
 
-    reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_COPY, 1,
-                                     NULL);
-    if (reply == NULL) {
-        uct_nprdma_bounce_put(slot);
-        return UCS_ERR_NO_RESOURCE;
-    }
-
-    if (copy->is_large) {
-        uct_nprdma_rma_reply_set_large(iface->res, reply);
-    }
-    reply->copy.range  = copy;
-    reply->copy.length = length;
-    request            = (uct_nprdma_svc_request_t*)slot->data;
-    uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_STORE,
-                                copy->address + copy->requested, copy->key,
-                                length);
-    uct_nprdma_rma_copy_data(iface, rma, copy, copy->requested, request + 1,
-                             length);
-    if (ucs_unlikely(copy->status != UCS_OK)) {
-        /* This function must not end the operation, so the reply to a NOP
-         * does */
-        uct_nprdma_rma_fill_request(request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
-        length = 0;
-    }
-
-    return uct_nprdma_rma_send(iface, rma, request, sizeof(*request) + length,
-                               slot, reply);
+    return uct_nprdma_rma_send(iface, rma, request, size, slot, reply);
 }
 
 int uct_nprdma_rma_copy_may_take(uct_nprdma_rma_iface_t *iface,
@@ -218,9 +192,7 @@ uct_nprdma_rma_copy_send_next(uct_nprdma_rma_iface_t *iface,
                             (size_t)UCT_NPRDMA_SVC_MAX_PIECE);
     ucs_status_t status;
 
-    status = copy->is_get ?
-             uct_nprdma_rma_copy_send_get(iface, rma, copy, length) :
-             uct_nprdma_rma_copy_send_put(iface, rma, copy, length);
+    status = uct_nprdma_rma_copy_send_part(iface, rma, copy, length);
     if (status != UCS_OK) {
         return status;
     }

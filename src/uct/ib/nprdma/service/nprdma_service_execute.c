@@ -103,7 +103,9 @@ static uct_nprdma_svc_status_t uct_nprdma_svc_wire_status(ucs_status_t status)
     }
 }
 
-uint32_t uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request)
+/* NPRDMA_REG_ACCESS_xx that the registration of a request must allow */
+static uint32_t
+uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request)
 {
     switch (request->type) {
     case UCT_NPRDMA_SVC_POPULATE:
@@ -212,19 +214,15 @@ uct_nprdma_svc_range(const uct_nprdma_svc_request_t *request)
     return range;
 }
 
-/* The whole range is checked first: a request beyond the registration populates
- * nothing */
-static ucs_status_t
-uct_nprdma_svc_populate_check(uct_nprdma_mem_md_t *md,
-                              const uct_nprdma_svc_request_t *request,
-                              uint32_t access)
+ucs_status_t uct_nprdma_svc_check(uct_nprdma_mem_md_t *md,
+                                  const uct_nprdma_svc_request_t *request)
 {
     ucs_status_t status;
     nprdma_reg_t *reg;
 
     status = nprdma_reg_get(md->regs, request->key, request->address,
                             (uint64_t)request->length + request->prefetch,
-                            access, &reg);
+                            uct_nprdma_svc_required_access(request), &reg);
     if (status == UCS_OK) {
         nprdma_reg_put(reg);
     }
@@ -247,7 +245,8 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
     uint64_t step, page;
     ucs_status_t status;
 
-    status = uct_nprdma_svc_populate_check(md, request, range.access);
+    /* A request beyond the registration populates nothing */
+    status = uct_nprdma_svc_check(md, request);
     if (status != UCS_OK) {
         return uct_nprdma_svc_wire_status(status);
     }

@@ -39,9 +39,10 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
                        void *result, size_t *length_p);
 
 
-/* NPRDMA_REG_ACCESS_xx that the registration of a request must allow */
-uint32_t
-uct_nprdma_svc_required_access(const uct_nprdma_svc_request_t *request);
+/* Whether a live registration has all of the range of a request, and allows the
+ * access; errors are those of nprdma_reg_get() */
+ucs_status_t uct_nprdma_svc_check(uct_nprdma_mem_md_t *md,
+                                  const uct_nprdma_svc_request_t *request);
 
 
 /* Bring the first bytes of a range into the views of the NIC (ARCHITECTURE 5,

@@ -150,24 +150,6 @@ uct_nprdma_service_hint_set(uct_nprdma_service_t *service, uint64_t address,
 
 /* ---- parked requests ---- */
 
-/* Rule "reach of a key": a page-in does not go beyond the registration */
-static int
-uct_nprdma_service_is_registered(uct_nprdma_service_t *service,
-                                 const uct_nprdma_svc_request_t *request)
-{
-    nprdma_reg_t *reg;
-
-    if (nprdma_reg_get(service->md->regs, request->key, request->address,
-                       (uint64_t)request->length + request->prefetch,
-                       uct_nprdma_svc_required_access(request),
-                       &reg) != UCS_OK) {
-        return 0; /* The execution reports it */
-    }
-
-    nprdma_reg_put(reg);
-    return 1;
-}
-
 /* The request repairs what the NIC could not access */
 static int uct_nprdma_service_is_repair(const uct_nprdma_svc_request_t *request)
 {
@@ -208,11 +190,13 @@ uct_nprdma_service_find_need(uct_nprdma_service_t *service,
         return; /* No memory, or an error */
     }
 
+    /* Rule "reach of a key": a page-in does not go beyond the registration. The
+     * execution reports that. */
     hint = uct_nprdma_service_hint(service, request->address);
     if ((hint->kind == UCT_NPRDMA_SERVICE_HINT_QUICK) ||
         ((hint->kind == UCT_NPRDMA_SERVICE_HINT_NONE) &&
          !uct_nprdma_service_is_repair(request)) ||
-        !uct_nprdma_service_is_registered(service, request)) {
+        (uct_nprdma_svc_check(service->md, request) != UCS_OK)) {
         return;
     }
 
