@@ -6,7 +6,6 @@
 
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
-#include <algorithm>
 #include <cstring>
 
 #define SVC   UCT_NPRDMA_CONN_SVC

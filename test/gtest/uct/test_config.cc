@@ -10,10 +10,7 @@ extern "C" {
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-#include <fstream>
 
-#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

@@ -37,18 +37,6 @@ protected:
     }
 };
 
-/* Two for each entity: of its interface and of its device */
-TEST_F(test_counters, end_with_their_owner)
-{
-    unsigned open = num_descriptors();
-    {
-        entity other;
-        EXPECT_EQ(6u, descriptors().size());
-    }
-    EXPECT_EQ(4u, descriptors().size());
-    EXPECT_EQ(open, num_descriptors());
-}
-
 TEST_F(test_counters, leave_descriptors_of_others_alone)
 {
     std::vector<int> before = descriptors();

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include <poll.h>
-#include <sys/mman.h>
 
 /*
  * Peers are stopped, or die, while operations wait for them, and the program

@@ -7,7 +7,6 @@
 
 #include "svc_requester.h"
 
-#include <cstring>
 
 class test_foreign : public ::testing::Test {
 protected:

@@ -2,17 +2,11 @@
 
 #include "test_mem.h"
 
-#include <cstdlib>
-#include <fstream>
-#include <map>
-#include <set>
-
 #include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <memory>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 

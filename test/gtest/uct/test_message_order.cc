@@ -258,35 +258,6 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
 }
 
 
-/* ---- other orders ---- */
-
-class test_message_order_atomic : public test_message_order {
-protected:
-    config_t config() override
-    {
-        config_t config = test_message_order::config();
-        config["ORDER"] = "atomic";
-        return config;
-    }
-};
-
-TEST_F(test_message_order_atomic, message_and_small_put_pass)
-{
-    completion put;
-
-    start_missing(PUT_ZCOPY, &put, 3);
-    ASSERT_EQ(UCS_OK, put_other(m_ab, 7));
-    ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await([&]() {
-        m_b->progress(); /* The put stays unverified */
-        return (m_deliveries.size() == 1) && (*remote_word(other) == 7);
-    });
-    EXPECT_FALSE(put.done);
-    EXPECT_EQ(0u, num_waited());
-    m_a->flush(m_ab);
-}
-
-
 /* ---- the number in a message ---- */
 
 /* The number has 48 bits of a count that may have wrapped */

@@ -13,7 +13,6 @@ extern "C" {
 #include <set>
 #include <string>
 
-#include <sys/mman.h>
 
 /*
  * The choice of on-demand paging: which device is used, and what happens if it

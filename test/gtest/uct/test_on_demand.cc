@@ -2,18 +2,9 @@
 
 #include "test_mem.h"
 
-#include <climits>
 #include <cstdlib>
 
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
 
 /*
  * On-demand paging of the device in place of a memory monitor: the emulated
@@ -56,13 +47,10 @@ protected:
 
     void SetUp() override { open(on_demand, on_demand); }
 
-    /* Memory of the process's own, at an address that it keeps */
-    static char *map(size_t length, int protection = PROT_READ | PROT_WRITE,
-                     void *where = nullptr)
+    static char *map(size_t length)
     {
-        void *ptr = mmap(where, length, protection,
-                         MAP_PRIVATE | MAP_ANONYMOUS |
-                         (where ? MAP_FIXED : 0), -1, 0);
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT_NE(MAP_FAILED, ptr);
         return static_cast<char*>(ptr);
     }
@@ -218,30 +206,6 @@ TEST_F(test_on_demand, nothing_is_pinned)
     munmap(first, 1 << 20);
 }
 
-TEST_F(test_on_demand, follows_memory_that_is_mapped_again)
-{
-    char *ptr = map(size), *local = map(size);
-    buffer remote(m_b->md(), size, ptr);
-    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
-
-    for (unsigned round = 0; round < 20; ++round) {
-        ASSERT_EQ(0, munmap(ptr, size));
-        ASSERT_EQ(ptr, map(size, PROT_READ | PROT_WRITE, ptr));
-        fill(ptr, size, round);
-        ASSERT_EQ(0, munmap(local, size));
-        ASSERT_EQ(local, map(size, PROT_READ | PROT_WRITE, local));
-        ASSERT_EQ(UCS_OK, get(local, size, remote.address(), rkey));
-        ASSERT_TRUE(holds(local, size, round)) << round;
-        fill(local, size, round + 50);
-        ASSERT_EQ(UCS_OK, put(local, size, remote.address(), rkey));
-        ASSERT_TRUE(holds(ptr, size, round + 50)) << round;
-    }
-    munmap(local, size);
-    remote.deregister();
-    munmap(ptr, size);
-}
-
-
 /* The initiator's own pages are verified by its own tier, whatever the target
  * has */
 class test_on_demand_local : public test_on_demand_base {
@@ -277,7 +241,7 @@ TEST_F(test_on_demand_local, taken_page_is_sent_again)
 
 /* --- what cannot be repaired ------------------------------------------- */
 
-enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED, WATCHED };
+enum broken { NOT_MAPPED, READ_ONLY, TRUNCATED };
 
 class test_on_demand_broken : public test_on_demand_base,
                               public ::testing::WithParamInterface<broken> {
@@ -301,26 +265,6 @@ protected:
         return static_cast<char*>(ptr);
     }
 
-    /* The second half is absent, under a userfaultfd for faults of user mode
-     * only. @return It, or -1 */
-    static int watch_faults(int fd, char *ptr)
-    {
-        uffdio_api api      = {};
-        uffdio_register reg = {};
-        int watch           = syscall(SYS_userfaultfd,
-                                      O_CLOEXEC | UFFD_USER_MODE_ONLY);
-
-        api.api         = UFFD_API;
-        api.features    = UFFD_FEATURE_MISSING_SHMEM;
-        reg.range.start = (uintptr_t)ptr + size / 2;
-        reg.range.len   = size / 2;
-        reg.mode        = UFFDIO_REGISTER_MODE_MISSING;
-        EXPECT_EQ(0, fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                               size / 2, size / 2));
-        return ((watch >= 0) && (ioctl(watch, UFFDIO_API, &api) == 0) &&
-                (ioctl(watch, UFFDIO_REGISTER, &reg) == 0)) ? watch : -1;
-    }
-
     static void expect_no_mapping_in(const char *hole, size_t length)
     {
         char *other = map(length);
@@ -331,11 +275,10 @@ protected:
 };
 
 static const char *const broken_names[] = {"not_mapped", "read_only",
-                                           "truncated", "watched"};
+                                           "truncated"};
 
 INSTANTIATE_TEST_SUITE_P(all, test_on_demand_broken,
-                         ::testing::Values(NOT_MAPPED, READ_ONLY, TRUNCATED,
-                                           WATCHED),
+                         ::testing::Values(NOT_MAPPED, READ_ONLY, TRUNCATED),
                          [](const auto &info) {
                              return broken_names[info.param];
                          });
@@ -346,7 +289,6 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
 {
     char *local = map(size);
     int fd      = memfd_create("on_demand", 0);
-    int watch   = -1;
     ASSERT_EQ(0, ftruncate(fd, size));
     char *ptr = map_below_space(fd, size);
     complaints log;
@@ -367,10 +309,6 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
         case TRUNCATED:
             ASSERT_EQ(0, ftruncate(fd, size / 2));
             break;
-        case WATCHED:
-            watch = watch_faults(fd, ptr);
-            ASSERT_LE(0, watch);
-            break;
         }
         expect_failure(put(local + size / 2, size / 2,
                            remote.address(size / 2), rkey));
@@ -379,11 +317,7 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
             EXPECT_EQ(content(1, size - 1), ptr[size - 1]);
         }
     }
-    EXPECT_LE(1u, count(log, (watch < 0) ? "on-demand" :
-                                           "under a userfaultfd?"));
-    if (watch >= 0) {
-        close(watch);
-    }
+    EXPECT_LE(1u, count(log, "on-demand"));
     m_a->disconnect(m_ab);
     m_ab = nullptr;
     close(fd);

@@ -2,7 +2,6 @@
 
 #include "test_op.h"
 
-#include <cstring>
 
 /*
  * Operations that end with an error return their resources: operations, slices,

@@ -2,10 +2,8 @@
 
 #include "test_op.h"
 
-#include <atomic>
 #include <cstring>
 #include <random>
-#include <thread>
 
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -7,8 +7,6 @@ extern "C" {
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 }
 
-#include <algorithm>
-
 #include <sched.h>
 
 void test_op_order::renew(op_t op, unsigned times, uint32_t restore)

@@ -2,9 +2,7 @@
 
 #include "test_op.h"
 
-#include <atomic>
 #include <cstring>
-#include <string>
 
 /* Guarantees across operations, some of which are repeated */
 class test_op_rules : public test_op {

@@ -4,7 +4,6 @@
 #include "internals.h"
 #include "test_op.h"
 
-#include <atomic>
 #include <cstring>
 
 /*

@@ -3,7 +3,6 @@
 #include "uct_test.h"
 
 #include <cstring>
-#include <vector>
 
 /* Put and get beside test_op_plan's and test_op_order_random's, which have
  * every length */

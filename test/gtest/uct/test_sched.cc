@@ -7,7 +7,6 @@ extern "C" {
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <deque>
 #include <memory>
 #include <random>

@@ -6,10 +6,7 @@
 #include <nprdma_page_state.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
-#include <future>
-#include <random>
 
 #include <fcntl.h>
 #include <linux/userfaultfd.h>
@@ -288,7 +285,8 @@ TEST_F(test_service_populate, no_receives_for_replies)
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
 }
 
-/* A malformed request closes the connection that sent it, and no other one */
+/* A malformed request closes the connection that sent it, and no other one. The
+ * fuzzer of the parser has all kinds of them. */
 TEST_F(test_service_populate, malformed_requests)
 {
     pages memory(64);
@@ -296,7 +294,6 @@ TEST_F(test_service_populate, malformed_requests)
     auto good = request(registered, 0, page, 0);
     auto nop  = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     std::vector<svc_requester::bytes> messages;
-    std::mt19937 random(2);
 
     auto add = [&](std::function<void(uct_nprdma_svc_request_t&)> spoil,
                    size_t payload = 0) {
@@ -309,25 +306,11 @@ TEST_F(test_service_populate, malformed_requests)
         messages.push_back(message);
     };
     add([](auto &req) { req.sn = 2; });
-    add([](auto &req) { req.length = 0; });
-    add([](auto &req) { req.flags = 0; });
-    add([](auto &req) { req.flags |= 2; });
-    add([](auto &req) { req.op = 2; });
     add([](auto &req) { req.reserved = 1; });
-    add([](auto &req) { req.type = 0; });
-    add([](auto &req) { req.type = UCT_NPRDMA_SVC_REPLY; });
-    add([](auto &req) { req.type = UCT_NPRDMA_SVC_FETCH; req.prefetch = 1; });
     add([](auto &req) { req.address = UINT64_MAX - 5; });
     add([](auto &) {}, 1);
     messages.push_back({});
     messages.push_back(svc_requester::bytes(10, 'x'));
-    for (int i = 0; i < 10; ++i) {
-        svc_requester::bytes message(random() % 8000);
-        for (char &c : message) {
-            c = random();
-        }
-        messages.push_back(message);
-    }
 
     for (const auto &message : messages) {
         svc_requester foul(*m_entity);

@@ -187,14 +187,8 @@ static const lack_t lacks[] = {
     {[](auto &params) { params.too_large = 1; },
      "the device refuses a region of 8388608 bytes: Invalid",
      UCS_LOG_LEVEL_INFO},
-    {[](auto &params) { params.mr_error = EOPNOTSUPP; },
-     "the device refuses a region of 16777216 bytes: Operation not supported",
-     UCS_LOG_LEVEL_INFO},
     {[](auto &params) { params.mr_error = ENOMEM; },
      "the device refuses a region of 16777216 bytes: Cannot allocate memory",
-     UCS_LOG_LEVEL_WARN},
-    {[](auto &params) { params.mr_error = EMFILE; },
-     "the device refuses a region of 16777216 bytes: Too many open files",
      UCS_LOG_LEVEL_WARN}
 };
 

@@ -10,7 +10,6 @@ extern "C" {
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <vector>
 
 static constexpr uint64_t signature = 0x0123456789abcdef;

@@ -198,31 +198,6 @@ TEST(test_wireup_fail, some_connections_fail)
             << said.lines()[0];
 }
 
-/* What our side appends to the private data of a connection by socket address.
- * A peer that does not is reached by TCP. */
-TEST(test_wireup_trailer, each_field_is_checked)
-{
-    uct_nprdma_dev_addr_t found, dev;
-    uct_nprdma_sock_trailer_t good;
-    entity e;
-    auto is_taken = [&](auto spoil) {
-        uct_nprdma_sock_trailer_t t = good;
-        spoil(t);
-        return uct_nprdma_sock_trailer_find(&t, sizeof(t), &found);
-    };
-
-    memcpy(&dev, e.address().data(), sizeof(dev));
-    uct_nprdma_sock_trailer_init(&good, &dev);
-    EXPECT_TRUE(is_taken([](auto &) {}));
-    EXPECT_EQ(0, memcmp(&found, &dev, sizeof(dev)));
-    EXPECT_FALSE(uct_nprdma_sock_trailer_find((char*)&good + 1,
-                                              sizeof(good) - 1, &found));
-    EXPECT_FALSE(is_taken([](auto &t) { t.magic ^= 1; }));
-    EXPECT_FALSE(is_taken([](auto &t) { ++t.dev.version; }));
-    EXPECT_FALSE(is_taken([](auto &t) { t.dev.mtu = 0; }));
-    EXPECT_FALSE(is_taken([](auto &t) { t.dev.mtu = 6; }));
-}
-
 static config_t faults(const char *drop, const char *dup, const char *reorder)
 {
     return {{"CM_DROP", drop}, {"CM_DUP", dup}, {"CM_REORDER", reorder},
