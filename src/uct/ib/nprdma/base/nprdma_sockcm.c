@@ -265,58 +265,38 @@ uct_nprdma_sock_requested(uct_listener_h tcp_listener, void *arg,
 
 /* ---- endpoints ---- */
 
-/* Takes the user's callbacks out of the parameters and puts ours there */
+/* Put our callback in place of the user's. One that is announced but NULL stays:
+ * the TCP manager refuses it. */
+#define UCT_NPRDMA_SOCK_HOOK(_params, _field, _callback, _saved, _own) \
+    if (((_params)->field_mask & UCT_EP_PARAM_FIELD_##_field) && \
+        ((_params)->_callback != NULL)) { \
+        _saved               = (_params)->_callback; \
+        (_params)->_callback = _own; \
+    }
+
 static void uct_nprdma_sock_ep_hook(uct_nprdma_sock_ep_t *ep,
                                     uct_ep_params_t *params)
 {
-    if (params->field_mask & UCT_EP_PARAM_FIELD_CM_RESOLVE_CB) {
-        ep->resolve_cb        = params->cm_resolve_cb;
-        params->cm_resolve_cb = uct_nprdma_sock_ep_resolved;
-    }
-    if (params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_PACK_CB) {
-        ep->pack_cb              = params->sockaddr_pack_cb;
-        params->sockaddr_pack_cb = uct_nprdma_sock_ep_pack;
-    }
-    if (params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_DISCONNECT_CB) {
-        ep->disconnect_cb     = params->disconnect_cb;
-        params->disconnect_cb = uct_nprdma_sock_ep_disconnected;
-    }
+    UCT_NPRDMA_SOCK_HOOK(params, CM_RESOLVE_CB, cm_resolve_cb, ep->resolve_cb,
+                         uct_nprdma_sock_ep_resolved);
+    UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_PACK_CB, sockaddr_pack_cb,
+                         ep->pack_cb, uct_nprdma_sock_ep_pack);
+    UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_DISCONNECT_CB, disconnect_cb,
+                         ep->disconnect_cb, uct_nprdma_sock_ep_disconnected);
     if (params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_CONNECT_CB_CLIENT) {
-        ep->connect_cb             = params->sockaddr_cb_client;
-        params->sockaddr_cb_client = uct_nprdma_sock_ep_connected;
-    } else if (params->field_mask &
-               UCT_EP_PARAM_FIELD_SOCKADDR_NOTIFY_CB_SERVER) {
-        ep->notify_cb              = params->sockaddr_cb_server;
-        params->sockaddr_cb_server = uct_nprdma_sock_ep_notified;
+        UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_CONNECT_CB_CLIENT,
+                             sockaddr_cb_client, ep->connect_cb,
+                             uct_nprdma_sock_ep_connected);
+    } else {
+        UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_NOTIFY_CB_SERVER,
+                             sockaddr_cb_server, ep->notify_cb,
+                             uct_nprdma_sock_ep_notified);
     }
 
     ep->user_data       = (params->field_mask & UCT_EP_PARAM_FIELD_USER_DATA) ?
                           params->user_data : NULL;
     params->field_mask |= UCT_EP_PARAM_FIELD_USER_DATA;
     params->user_data   = ep;
-}
-
-/* A callback that is announced must exist: ours would call it */
-static ucs_status_t
-uct_nprdma_sock_ep_check_params(const uct_ep_params_t *params)
-{
-    const uint64_t mask = params->field_mask;
-
-    if (((mask & UCT_EP_PARAM_FIELD_CM_RESOLVE_CB) &&
-         (params->cm_resolve_cb == NULL)) ||
-        ((mask & UCT_EP_PARAM_FIELD_SOCKADDR_PACK_CB) &&
-         (params->sockaddr_pack_cb == NULL)) ||
-        ((mask & UCT_EP_PARAM_FIELD_SOCKADDR_DISCONNECT_CB) &&
-         (params->disconnect_cb == NULL)) ||
-        ((mask & UCT_EP_PARAM_FIELD_SOCKADDR_CONNECT_CB_CLIENT) &&
-         (params->sockaddr_cb_client == NULL)) ||
-        ((mask & UCT_EP_PARAM_FIELD_SOCKADDR_NOTIFY_CB_SERVER) &&
-         (params->sockaddr_cb_server == NULL))) {
-        ucs_error("a callback of a connection is announced but NULL (fields "
-                  "0x%lx)", (unsigned long)mask);
-        return UCS_ERR_INVALID_PARAM;
-    }
-    return UCS_OK;
 }
 
 /* At the server's side the private data are a parameter. */
@@ -360,11 +340,6 @@ uct_nprdma_sock_ep_create(const uct_ep_params_t *user_params, uct_ep_h *ep_p)
     uct_nprdma_sock_request_t *request = NULL;
     uct_nprdma_sock_ep_t *ep;
     ucs_status_t status;
-
-    status = uct_nprdma_sock_ep_check_params(&params);
-    if (status != UCS_OK) {
-        return status;
-    }
 
     ep = ucs_calloc(1, sizeof(*ep), "nprdma_sock_ep");
     if (ep == NULL) {
