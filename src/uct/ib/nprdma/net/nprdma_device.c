@@ -8,6 +8,7 @@
 
 #include <ucs/debug/log.h>
 #include <ucs/sys/string.h>
+#include <ucs/sys/sys.h>
 
 #include <limits.h>
 #include <stdlib.h>
@@ -213,6 +214,7 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
 {
     struct ibv_port_attr port_attr = {};
     uint64_t rate, latency_ns;
+    char text[64] = "";
     int is_shared;
 
     *perf = *dev->verbs->perf;
@@ -231,7 +233,10 @@ void uct_nprdma_device_port_perf(const uct_nprdma_device_t *dev,
         memset(&port_attr, 0, sizeof(port_attr));
     }
 
-    perf->bandwidth = uct_nprdma_perf_port_bandwidth(&port_attr);
+    (void)ucs_read_file_str(text, sizeof(text), 1,
+                            "/sys/class/infiniband/%s/ports/%u/rate",
+                            dev->name, port_num);
+    perf->bandwidth = uct_nprdma_perf_port_bandwidth(text, &port_attr);
 }
 
 ucs_status_t uct_nprdma_device_check_path(const uct_nprdma_path_config_t *path,

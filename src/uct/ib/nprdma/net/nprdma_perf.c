@@ -15,6 +15,7 @@
 #include <ucs/sys/string.h>
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -58,61 +59,16 @@ const uct_nprdma_perf_t uct_nprdma_perf_adapter = {
     .is_per_process = 0
 };
 
-/* @return Number of lanes of ibv_port_attr.active_width, 0 if unknown. */
-static unsigned uct_nprdma_perf_port_width(uint8_t active_width)
+double uct_nprdma_perf_port_bandwidth(const char *rate,
+                                      const struct ibv_port_attr *attr)
 {
-    switch (active_width) {
-    case 1:
-        return 1;
-    case 2:
-        return 4;
-    case 4:
-        return 8;
-    case 8:
-        return 12;
-    case 16:
-        return 2;
-    default:
-        return 0;
-    }
-}
-
-/* @return Gbit/s of a lane without the line code, for a bit of
- *         ibv_port_attr.active_speed; 0 if unknown. */
-static double uct_nprdma_perf_lane_speed(uint8_t active_speed)
-{
-    switch (active_speed) {
-    case 1:
-        return 2;   /* SDR, 8b/10b */
-    case 2:
-        return 4;   /* DDR, 8b/10b */
-    case 4:
-        return 8;   /* QDR, 8b/10b */
-    case 8:
-        return 10;  /* FDR10, 64b/66b */
-    case 16:
-        return 13.64; /* FDR, 64b/66b */
-    case 32:
-        return 25;  /* EDR, 64b/66b */
-    case 64:
-        return 50;  /* HDR */
-    case 128:
-        return 100; /* NDR */
-    default:
-        return 0;
-    }
-}
-
-double uct_nprdma_perf_port_bandwidth(const struct ibv_port_attr *attr)
-{
-    double raw     = uct_nprdma_perf_port_width(attr->active_width) *
-                     uct_nprdma_perf_lane_speed(attr->active_speed) * 1e9 / 8;
+    double raw     = strtod(rate, NULL) * 1e9 / 8;
     double headers = (attr->link_layer == IBV_LINK_LAYER_ETHERNET) ?
                              UCT_NPRDMA_PERF_ROCE_HEADERS :
                              UCT_NPRDMA_PERF_IB_HEADERS;
     double mtu;
 
-    if ((raw == 0) || (attr->active_mtu < IBV_MTU_256) ||
+    if (!(raw > 0) || (attr->active_mtu < IBV_MTU_256) ||
         (attr->active_mtu > IBV_MTU_4096)) {
         return UCT_NPRDMA_PERF_UNKNOWN_PORT;
     }

@@ -33,11 +33,12 @@ extern const uct_nprdma_perf_t uct_nprdma_perf_emulated;
 extern const uct_nprdma_perf_t uct_nprdma_perf_adapter;
 
 
-/* Bytes/s of the payload of full packets, from the rates of lanes and the
- * headers in the InfiniBand specification (volume 1 chapter 5, volume 2 chapter
- * 5) and its annex A17 (RoCEv2); that of 10 Gbit/s if the port does not tell
- * its width and speed */
-double uct_nprdma_perf_port_bandwidth(const struct ibv_port_attr *attr);
+/* Bytes/s of the payload of full packets: `rate` begins with Gbit/s, as the
+ * kernel's file of the port does, and the headers are those of the InfiniBand
+ * specification (volume 1 chapter 5) and its annex A17 (RoCEv2). That of 10
+ * Gbit/s if the port does not tell. */
+double uct_nprdma_perf_port_bandwidth(const char *rate,
+                                      const struct ibv_port_attr *attr);
 
 /* Add a wire between two emulated devices, in bytes/s and seconds from side to
  * side. What the CPU does for a byte of an active message, and not for one of
