@@ -275,7 +275,7 @@ static size_t pinned()
     return 0;
 }
 
-/* Two adapters whose drivers pin what they register */
+/* Two adapters whose drivers pin what they register, and nothing disturbs */
 class test_kernel_pinned : public uct_pair_test {
 protected:
     void SetUp() override
@@ -360,4 +360,22 @@ TEST_F(test_kernel_pinned, registered_memory_is_not)
     EXPECT_EQ(before, pinned_by_others()) << "by the operations";
     EXPECT_LE(moved + 2 * size / (1 << 20),
               m_a->counter("nic_put") + m_a->counter("nic_get"));
+}
+
+/* All pages are there, and their states in the initiator's cache */
+TEST_F(test_kernel_pinned, put_reads_states_once)
+{
+    buffer local(m_a->md(), 1 << 20), remote(m_b->md(), 1 << 20);
+    uct_rkey_t rkey = m_a->unpack(remote.packed_key());
+
+    m_a->wire_up(m_ab, local.ptr(), remote.address(), rkey);
+    for (int i = 0; i < 10; ++i) {
+        run(true, local, remote, 0, rkey);
+    }
+    uint64_t slices = m_a->counter("nic_slices");
+    uint64_t reads  = m_a->counter("state_reads");
+    run(true, local, remote, 0, rkey);
+    EXPECT_LT(slices, m_a->counter("nic_slices"));
+    EXPECT_EQ(m_a->counter("nic_slices") - slices,
+              m_a->counter("state_reads") - reads);
 }
