@@ -19,36 +19,6 @@
 
 #define UCT_NPRDMA_VERBS_LIB  "libibverbs.so.1"
 
-/* X(member, verb): the entries of uct_nprdma_verbs_t and the public names that
- * they come from, without the prefix ibv_ or npemu_ */
-#define UCT_NPRDMA_FOREACH_VERB(X)              \
-    X(get_device_list,      get_device_list)    \
-    X(free_device_list,     free_device_list)   \
-    X(get_device_name,      get_device_name)    \
-    X(open_device,          open_device)        \
-    X(close_device,         close_device)       \
-    X(query_device,         query_device)       \
-    X(query_port_attr,      query_port)         \
-    X(query_gid,            query_gid)          \
-    X(alloc_pd,             alloc_pd)           \
-    X(dealloc_pd,           dealloc_pd)         \
-    X(register_mr,          reg_mr)             \
-    X(dereg_mr,             dereg_mr)           \
-    X(create_comp_channel,  create_comp_channel) \
-    X(destroy_comp_channel, destroy_comp_channel) \
-    X(create_cq,            create_cq)          \
-    X(destroy_cq,           destroy_cq)         \
-    X(get_cq_event,         get_cq_event)       \
-    X(ack_cq_events,        ack_cq_events)      \
-    X(create_srq,           create_srq)         \
-    X(destroy_srq,          destroy_srq)        \
-    X(create_qp,            create_qp)          \
-    X(modify_qp,            modify_qp)          \
-    X(destroy_qp,           destroy_qp)         \
-    X(create_ah,            create_ah)          \
-    X(destroy_ah,           destroy_ah)
-
-
 /* ibv_query_device_ex() is an inline function that refers to a symbol of
  * libibverbs */
 static int uct_nprdma_verbs_query_odp(struct ibv_context *context,
@@ -74,6 +44,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
 #define UCT_NPRDMA_VERB_EMULATED(_member, _verb) ._member = npemu_##_verb,
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_EMULATED)
 #undef UCT_NPRDMA_VERB_EMULATED
+    .query_port_attr    = npemu_query_port,
     .alloc_buf          = npemu_alloc_buf,
     .free_buf           = npemu_free_buf,
     .query_link         = npemu_query_link,
@@ -117,6 +88,7 @@ static void uct_nprdma_verbs_load(void)
         return; \
     }
     UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_LOAD)
+    UCT_NPRDMA_VERB_LOAD(query_port_attr, query_port)
 #undef UCT_NPRDMA_VERB_LOAD
 
     /* rdma-core 34 and later */

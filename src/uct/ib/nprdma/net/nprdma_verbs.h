@@ -10,55 +10,49 @@
 struct ibv_buf; /* since rdma-core 65 */
 struct nprdma_backend;
 
+/* X(member, verb): the entries of uct_nprdma_verbs_t that every provider has, and
+ * the names of the functions, without the prefix ibv_ or npemu_. Some verbs are
+ * macros as well, so their entries have other names. */
+#define UCT_NPRDMA_FOREACH_VERB(X)              \
+    X(get_device_list,      get_device_list)    \
+    X(free_device_list,     free_device_list)   \
+    X(get_device_name,      get_device_name)    \
+    X(open_device,          open_device)        \
+    X(close_device,         close_device)       \
+    X(query_device,         query_device)       \
+    X(query_gid,            query_gid)          \
+    X(alloc_pd,             alloc_pd)           \
+    X(dealloc_pd,           dealloc_pd)         \
+    X(register_mr,          reg_mr)             \
+    X(dereg_mr,             dereg_mr)           \
+    X(create_comp_channel,  create_comp_channel) \
+    X(destroy_comp_channel, destroy_comp_channel) \
+    X(create_cq,            create_cq)          \
+    X(destroy_cq,           destroy_cq)         \
+    X(get_cq_event,         get_cq_event)       \
+    X(ack_cq_events,        ack_cq_events)      \
+    X(create_srq,           create_srq)         \
+    X(destroy_srq,          destroy_srq)        \
+    X(create_qp,            create_qp)          \
+    X(modify_qp,            modify_qp)          \
+    X(destroy_qp,           destroy_qp)         \
+    X(create_ah,            create_ah)          \
+    X(destroy_ah,           destroy_ah)
+
+
 /* Control verbs of one provider. The data path (post, poll, req_notify) needs
  * no entry here: the inlines of verbs.h dispatch through the objects. */
 typedef struct uct_nprdma_verbs {
     const char           *name;
     /* Costs of its devices, unless UCX_NPRDMA_PERF tells others */
     const uct_nprdma_perf_t *perf;
-    struct ibv_device **(*get_device_list)(int *num_devices);
-    void                (*free_device_list)(struct ibv_device **list);
-    const char         *(*get_device_name)(struct ibv_device *device);
-    struct ibv_context *(*open_device)(struct ibv_device *device);
-    int                 (*close_device)(struct ibv_context *context);
-    int                 (*query_device)(struct ibv_context *context,
-                                        struct ibv_device_attr *attr);
-    /* verbs.h defines ibv_query_port as a macro, hence the other name */
+#define UCT_NPRDMA_VERB_ENTRY(_member, _verb) __typeof__(ibv_##_verb) *_member;
+    UCT_NPRDMA_FOREACH_VERB(UCT_NPRDMA_VERB_ENTRY)
+#undef UCT_NPRDMA_VERB_ENTRY
+    /* The function ibv_query_port() has an older structure */
     int                 (*query_port_attr)(struct ibv_context *context,
                                            uint8_t port_num,
                                            struct ibv_port_attr *attr);
-    int                 (*query_gid)(struct ibv_context *context,
-                                     uint8_t port_num, int index,
-                                     union ibv_gid *gid);
-    struct ibv_pd      *(*alloc_pd)(struct ibv_context *context);
-    int                 (*dealloc_pd)(struct ibv_pd *pd);
-    /* another name as well, because of ibv_reg_mr */
-    struct ibv_mr      *(*register_mr)(struct ibv_pd *pd, void *addr,
-                                       size_t length, int access);
-    int                 (*dereg_mr)(struct ibv_mr *mr);
-    struct ibv_comp_channel *(*create_comp_channel)(
-                                     struct ibv_context *context);
-    int                 (*destroy_comp_channel)(
-                                     struct ibv_comp_channel *channel);
-    struct ibv_cq      *(*create_cq)(struct ibv_context *context, int cqe,
-                                     void *cq_context,
-                                     struct ibv_comp_channel *channel,
-                                     int comp_vector);
-    int                 (*destroy_cq)(struct ibv_cq *cq);
-    int                 (*get_cq_event)(struct ibv_comp_channel *channel,
-                                        struct ibv_cq **cq, void **cq_context);
-    void                (*ack_cq_events)(struct ibv_cq *cq, unsigned nevents);
-    struct ibv_srq     *(*create_srq)(struct ibv_pd *pd,
-                                      struct ibv_srq_init_attr *attr);
-    int                 (*destroy_srq)(struct ibv_srq *srq);
-    struct ibv_qp      *(*create_qp)(struct ibv_pd *pd,
-                                     struct ibv_qp_init_attr *attr);
-    int                 (*modify_qp)(struct ibv_qp *qp,
-                                     struct ibv_qp_attr *attr, int attr_mask);
-    int                 (*destroy_qp)(struct ibv_qp *qp);
-    struct ibv_ah      *(*create_ah)(struct ibv_pd *pd,
-                                     struct ibv_ah_attr *attr);
-    int                 (*destroy_ah)(struct ibv_ah *ah);
 
     /* Memory to which this provider's devices have a shorter way, as
      * ibv_alloc_buf() and ibv_free_buf(); it is registered as any other, and
