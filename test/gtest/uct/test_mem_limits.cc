@@ -66,7 +66,7 @@ TEST_F(test_mem_limits, files_are_too_small_for_a_region)
     std::unique_ptr<buffer> first, second;
     {
         /* A write beyond this limit raises a fatal signal */
-        limited files(RLIMIT_FSIZE, 4 * page);
+        limited files(RLIMIT_FSIZE, page);
         first.reset(new buffer(m_b->md(), size));
         second.reset(new buffer(m_b->md(), size));
         EXPECT_FALSE(has_region(*first));
