@@ -265,8 +265,8 @@ uct_nprdma_sock_requested(uct_listener_h tcp_listener, void *arg,
 
 /* ---- endpoints ---- */
 
-/* Put our callback in place of the user's. One that is announced but NULL stays:
- * the TCP manager refuses it. */
+/* Put our callback in place of the user's. One that is announced but NULL
+ * stays: the TCP manager refuses it. */
 #define UCT_NPRDMA_SOCK_HOOK(_params, _field, _callback, _saved, _own) \
     if (((_params)->field_mask & UCT_EP_PARAM_FIELD_##_field) && \
         ((_params)->_callback != NULL)) { \

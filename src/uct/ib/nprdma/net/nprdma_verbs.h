@@ -10,9 +10,9 @@
 struct ibv_buf; /* since rdma-core 65 */
 struct nprdma_backend;
 
-/* X(member, verb): the entries of uct_nprdma_verbs_t that every provider has, and
- * the names of the functions, without the prefix ibv_ or npemu_. Some verbs are
- * macros as well, so their entries have other names. */
+/* X(member, verb): the entries of uct_nprdma_verbs_t that every provider has,
+ * and the names of the functions, without the prefix ibv_ or npemu_. Some verbs
+ * are macros as well, so their entries have other names. */
 #define UCT_NPRDMA_FOREACH_VERB(X)              \
     X(get_device_list,      get_device_list)    \
     X(free_device_list,     free_device_list)   \
