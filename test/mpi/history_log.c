@@ -354,10 +354,15 @@ static int history_is_legal(history_case_t *judged, uint32_t element,
     }
     memset(judged->states, 0, sizeof(judged->states));
     judged->num_states  = 0;
+    judged->num_ordered = 0; /* A search that fails leaves no order */
+    if (!history_search(judged, element, 0,
+                        history_load(judged->phase, judged->initial,
+                                     element))) {
+        return 0;
+    }
+
     judged->num_ordered = judged->num_calls;
-    return history_search(judged, element, 0,
-                          history_load(judged->phase, judged->initial,
-                                       element));
+    return 1;
 }
 
 unsigned history_judge(const history_phase_t *phase, const history_log_t *logs,
