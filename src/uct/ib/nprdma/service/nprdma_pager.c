@@ -74,8 +74,8 @@ struct uct_nprdma_pager {
     pthread_mutex_t          lock;
     pthread_cond_t           work;        /* A job waits, or stop is set */
     pthread_cond_t           left;        /* A thread has left */
-    ucs_queue_head_t         waiting;
-    ucs_queue_head_t         done;
+    ucs_list_link_t          waiting;
+    ucs_list_link_t          done;
     unsigned                 num_waiting;
     /* Waiting jobs that are not read ahead yet */
     unsigned                 num_new;
@@ -171,7 +171,7 @@ static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
     uct_nprdma_pager_job_t *job;
     unsigned i, num = 0;
 
-    ucs_queue_for_each(job, &pager->waiting, queue) {
+    ucs_list_for_each(job, &pager->waiting, list) {
         if ((job->reader == NULL) && (num < UCT_NPRDMA_PAGER_AHEAD)) {
             job->reader   = copies;
             job->index    = num;
@@ -186,7 +186,7 @@ static void uct_nprdma_pager_read_ahead(uct_nprdma_pager_t *pager)
     }
 
     pthread_mutex_lock(&pager->lock);
-    ucs_queue_for_each(job, &pager->waiting, queue) {
+    ucs_list_for_each(job, &pager->waiting, list) {
         if (job->reader == copies) {
             job->reader   = pager;
             job->is_quick = copies[job->index].is_quick;
@@ -281,8 +281,7 @@ static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
 {
     uct_nprdma_pager_job_t *job, copy;
 
-    job  = ucs_queue_pull_elem_non_empty(&pager->waiting,
-                                         uct_nprdma_pager_job_t, queue);
+    job  = ucs_list_extract_head(&pager->waiting, uct_nprdma_pager_job_t, list);
     copy = *job;
     --pager->num_waiting;
     ++pager->num_running;
@@ -304,7 +303,7 @@ static void uct_nprdma_pager_run_first(uct_nprdma_pager_t *pager)
 
     *job                = copy;
     pager->stats.slow += !!copy.is_slow;
-    ucs_queue_push(&pager->done, &job->queue);
+    ucs_list_add_tail(&pager->done, &job->list);
     uct_nprdma_pager_call_begin(pager);
     pager->ops->notify(pager->arg);
     uct_nprdma_pager_call_end(pager);
@@ -440,7 +439,7 @@ int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
         job->reader   = NULL;
         job->is_quick = 0;
         job->is_slow  = 0;
-        ucs_queue_push(&pager->waiting, &job->queue);
+        ucs_list_add_tail(&pager->waiting, &job->list);
         ++pager->num_waiting;
         ++pager->num_new;
         ++pager->stats.jobs;
@@ -475,13 +474,12 @@ int uct_nprdma_pager_cancel(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_job_t *job)
 {
     uct_nprdma_pager_job_t *other;
-    ucs_queue_iter_t iter;
     int is_waiting = 0;
 
     pthread_mutex_lock(&pager->lock);
-    ucs_queue_for_each_safe(other, iter, &pager->waiting, queue) {
+    ucs_list_for_each(other, &pager->waiting, list) {
         if (other == job) {
-            ucs_queue_del_iter(&pager->waiting, iter);
+            ucs_list_del(&job->list);
             --pager->num_waiting;
             pager->num_new -= (job->reader == NULL);
             is_waiting      = 1;
@@ -497,9 +495,8 @@ uct_nprdma_pager_job_t *uct_nprdma_pager_take_done(uct_nprdma_pager_t *pager)
     uct_nprdma_pager_job_t *job = NULL;
 
     pthread_mutex_lock(&pager->lock);
-    if (!ucs_queue_is_empty(&pager->done)) {
-        job = ucs_queue_pull_elem_non_empty(&pager->done,
-                                            uct_nprdma_pager_job_t, queue);
+    if (!ucs_list_is_empty(&pager->done)) {
+        job = ucs_list_extract_head(&pager->done, uct_nprdma_pager_job_t, list);
     }
     pthread_mutex_unlock(&pager->lock);
     return job;
@@ -614,8 +611,8 @@ ucs_status_t uct_nprdma_pager_create(unsigned max_threads, const char *name,
     pthread_cond_init(&pager->work, &attr);
     pthread_cond_init(&pager->left, &attr);
     pthread_condattr_destroy(&attr);
-    ucs_queue_head_init(&pager->waiting);
-    ucs_queue_head_init(&pager->done);
+    ucs_list_head_init(&pager->waiting);
+    ucs_list_head_init(&pager->done);
     *pager_p = pager;
     return UCS_OK;
 }
@@ -663,7 +660,7 @@ void uct_nprdma_pager_destroy(uct_nprdma_pager_t *pager)
     pager->num_new     = 0;
     pager->num_ranges  = 0;
     atomic_store(&pager->is_canceled, 1);
-    ucs_queue_head_init(&pager->waiting);
+    ucs_list_head_init(&pager->waiting);
     pthread_cond_broadcast(&pager->work);
     uct_nprdma_pager_wait(pager);
     uct_nprdma_pager_join(pager);

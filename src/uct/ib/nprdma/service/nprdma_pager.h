@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_PAGER_H_
 #define UCT_NPRDMA_PAGER_H_
 
-#include <ucs/datastruct/queue.h>
+#include <ucs/datastruct/list.h>
 #include <ucs/sys/math.h>
 #include <ucs/type/status.h>
 
@@ -50,7 +50,7 @@ typedef struct uct_nprdma_pager_job {
     const void                  *reader;
     unsigned                    index;    /* Of the job, for the reader */
     int                         is_quick; /* That took no time */
-    ucs_queue_elem_t            queue;
+    ucs_list_link_t             list;
 } uct_nprdma_pager_job_t;
 
 
