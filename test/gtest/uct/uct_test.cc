@@ -97,18 +97,26 @@ bool complaints::add(ucs_log_level_t level, const char *text)
     return true;
 }
 
+/* UCX's threads read the level without a lock */
+void complaints::set_level(ucs_log_level_t level)
+{
+    if (ucs_global_opts.log_component.log_level != level) {
+        ucs_global_opts.log_component.log_level = level;
+    }
+}
+
 complaints::complaints(ucs_log_level_t most) : m_most(most)
 {
     find_component(); /* May push a handler of its own when it is loaded */
     complaints_now = this;
     ucs_log_push_handler(collect);
     m_before = ucs_global_opts.log_component.log_level;
-    ucs_global_opts.log_component.log_level = std::max(m_before, most);
+    set_level(std::max(m_before, most));
 }
 
 complaints::~complaints()
 {
-    ucs_global_opts.log_component.log_level = m_before;
+    set_level(m_before);
     ucs_log_pop_handler();
     std::lock_guard<std::mutex> guard(lock);
     complaints_now = nullptr;

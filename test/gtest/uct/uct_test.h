@@ -94,6 +94,8 @@ public:
     static inline std::mutex lock; /* Threads of UCX add lines as well */
 
 private:
+    static void set_level(ucs_log_level_t level);
+
     const ucs_log_level_t m_most;
     ucs_log_level_t       m_before; /* Of the log */
     std::vector<line>     m_lines;
