@@ -864,7 +864,8 @@ private:
  */
 void in_child(const std::function<void()> &body);
 
-/* Root becomes another user for good, whom peers may trace as any program. */
+/* The process, of root, becomes one of another user for good. Peers of that
+ * user may trace it, as they may trace any program. */
 bool become_user(unsigned uid);
 
 /* Root becomes the user nobody for good; other users stay as they are. */

@@ -60,8 +60,8 @@ static inline int nprdma_access_is_word(uintptr_t address, size_t length)
            ((address & (length - 1)) == 0);
 }
 
-/* Words are copied by one instruction, to or from @a address. The guard keeps
- * one mapped: a store must not hit a new mapping. */
+/* One instruction copies a word to or from `address`. The guard keeps a word
+ * mapped: a store must not hit a new mapping. */
 static ucs_status_t nprdma_access_touch(void *to, const void *from,
                                         size_t length, uintptr_t address)
 {

@@ -620,8 +620,10 @@ static UCS_F_NOINLINE void uct_nprdma_op_fetch(uct_nprdma_rma_iface_t *iface,
     NPRDMA_PROBE(assist, op, UCT_NPRDMA_OP_ASSIST_FETCH, op->address,
                  op->slot_length);
     ++iface->net.stats->assist_small;
-    uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request), slot,
-                              reply);
+    /* If the post fails, progress fails the connection, and that completes the
+     * operation */
+    (void)uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
+                                    slot, reply);
 }
 
 uct_completion_t *

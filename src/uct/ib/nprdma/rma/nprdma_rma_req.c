@@ -543,9 +543,9 @@ void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
     if (reply->failed != UCS_OK) {
         uct_nprdma_rma_report(iface, rma,
                               is_recent ? "put or atomic" :
-                                        "one of many puts and atomics",
-                            is_recent ? recent->address : 0,
-                            is_recent ? recent->length : 0, reply->failed);
+                                          "one of many puts and atomics",
+                              is_recent ? recent->address : 0,
+                              is_recent ? recent->length : 0, reply->failed);
     }
 
     if ((status != UCS_OK) && !uct_nprdma_rma_kind_is_of_slice(reply->kind)) {

@@ -422,6 +422,7 @@ static void *uct_nprdma_pager_thread(void *arg)
     return NULL;
 }
 
+
 /* ---- jobs ---- */
 
 int uct_nprdma_pager_submit(uct_nprdma_pager_t *pager,
@@ -571,7 +572,7 @@ void uct_nprdma_pager_query(uct_nprdma_pager_t *pager,
                             uct_nprdma_pager_stats_t *stats)
 {
     pthread_mutex_lock(&pager->lock);
-    *stats             = pager->stats;
+    *stats            = pager->stats;
     stats->populating = pager->num_ranges + pager->is_populating;
     pthread_mutex_unlock(&pager->lock);
 }

@@ -25,7 +25,7 @@
 #define UCT_NPRDMA_SERVICE_POPULATE_USEC  200
 
 
-/* ---- what a request does to memory ---- */
+/* ---- the form of a request ---- */
 
 const uct_nprdma_svc_request_t *
 uct_nprdma_svc_request_parse(const void *data, size_t length)
@@ -82,6 +82,9 @@ uct_nprdma_svc_request_parse(const void *data, size_t length)
 
     return valid ? request : NULL;
 }
+
+
+/* ---- what a request does to memory ---- */
 
 static uct_nprdma_svc_status_t uct_nprdma_svc_wire_status(ucs_status_t status)
 {

@@ -115,7 +115,6 @@ static void uct_nprdma_service_refill(uct_nprdma_service_t *service, int first,
 }
 
 
-
 /* ---- hints ---- */
 
 /* The kernel does not tell whether an absent page was never touched, so that
@@ -332,6 +331,7 @@ uct_nprdma_service_take_ready(uct_nprdma_service_t *service)
     return parked;
 }
 
+
 /* ---- turns ---- */
 
 /* Whether the time that a request takes is worth to be known: longer ones that
@@ -515,6 +515,7 @@ static unsigned uct_nprdma_service_resume_some(uct_nprdma_service_t *service)
     }
     return count;
 }
+
 
 /* ---- the end of a connection ---- */
 
