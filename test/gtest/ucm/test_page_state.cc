@@ -120,6 +120,26 @@ TEST_F(test_page_state, clears_the_requested_states)
     });
 }
 
+TEST_F(test_page_state, a_pair_changes_as_a_whole)
+{
+    for (size_t changed : {0, 1, 2}) {
+        uint32_t words[2] = {word(4), word(5)};
+        uint32_t next[2]  = {word(14), word(15)};
+
+        m_states[4] = words[0];
+        m_states[5] = words[1];
+        if (changed < 2) {
+            words[changed] += NPRDMA_PAGE_COUNT;
+        }
+        EXPECT_EQ(changed == 2,
+                  nprdma_page_change_pair(&m_states[4], words, next));
+        EXPECT_EQ(word((changed == 2) ? 14 : 4), m_states[4]) << changed;
+        EXPECT_EQ(word((changed == 2) ? 15 : 5), m_states[5]) << changed;
+        EXPECT_EQ(word(3), m_states[3]);
+        EXPECT_EQ(word(6), m_states[6]);
+    }
+}
+
 /* No change of another thread, of one page of a pair, is lost */
 TEST_F(test_page_state, clears_beside_a_thread_that_sets)
 {
