@@ -5,8 +5,7 @@
 #endif
 
 #include "ucm/events/nprdma_hook.h"
-#include "nprdma_fault.h"
-#include "nprdma_touch.h"
+#include "nprdma_access.h"
 
 #include <ucs/time/time.h>
 

@@ -11,7 +11,7 @@ BEGIN_C_DECLS
 
 /*
  * The fault handler: the handler of SIGSEGV and SIGBUS that makes a touch
- * (nprdma_touch.h) return an error if the memory is not accessible. It
+ * (nprdma_access.h) return an error if the memory is not accessible. It
  * recognises such a fault by the program counter and by the faulting address,
  * which must be in the range of the touch. For all other signals it executes
  * the action that it has replaced as the kernel would: with its siginfo, mask,

@@ -6,7 +6,6 @@
  */
 
 #include <ucm/access/nprdma_access.h>
-#include <ucm/access/nprdma_touch.h>
 
 #include "test_child.h"
 

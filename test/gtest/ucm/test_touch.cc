@@ -3,7 +3,6 @@
 /* CPU instructions on memory that another thread takes away at the same time */
 
 #include <ucm/access/nprdma_access.h>
-#include <ucm/access/nprdma_touch.h>
 
 #include <gtest/gtest.h>
 

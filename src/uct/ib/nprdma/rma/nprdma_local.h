@@ -3,7 +3,7 @@
 #ifndef UCT_NPRDMA_LOCAL_H_
 #define UCT_NPRDMA_LOCAL_H_
 
-#include "ucm/access/nprdma_touch.h"
+#include "ucm/access/nprdma_access.h"
 
 #include <uct/api/uct.h>
 #include <ucs/sys/compiler.h>
