@@ -129,7 +129,7 @@ uct_nprdma_held_request(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return UCS_OK;
 }
 
-uct_completion_t *
+static uct_completion_t *
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status)
@@ -156,6 +156,11 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_complete(iface, op);
     return NULL;
 }
+
+static const uct_nprdma_rma_kind_t uct_nprdma_held_kind = {
+    .func       = uct_nprdma_held_reply,
+    .is_ordered = 1
+};
 
 static size_t uct_nprdma_held_length(const uct_nprdma_op_t *op)
 {
@@ -209,7 +214,7 @@ static int uct_nprdma_held_send(uct_nprdma_rma_iface_t *iface,
     if (*has_reply_p) {
         reply = uct_nprdma_rma_reply_add(
                 iface, rma, uct_nprdma_svc_reply_length(&op->message.request),
-                UCT_NPRDMA_RMA_HELD, 1, NULL);
+                &uct_nprdma_held_kind, 1, NULL);
         if (reply == NULL) {
             if (op->slot == NULL) {
                 uct_nprdma_rma_small_slot_put(slot);

@@ -129,11 +129,4 @@ void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
 unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
 
-
-/* See nprdma_initiator.c */
-uct_completion_t *
-uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
-                      uct_nprdma_rma_reply_t *reply, const void *data,
-                      ucs_status_t *status);
-
 #endif

@@ -6,7 +6,7 @@
 #include "nprdma_rma_req.h"
 
 /* The initiator's side of an interface and of an endpoint as a whole: start of
- * operations, replies, progress, and the end */
+ * operations, progress, and the end */
 
 void uct_nprdma_rma_res_cleanup(uct_nprdma_rma_iface_t *iface);
 
@@ -62,12 +62,6 @@ static inline int uct_nprdma_rma_has_work(const uct_nprdma_rma_iface_t *iface)
            !ucs_list_is_empty(&res->stalled) ||
            uct_nprdma_sched_has_work(&res->ops.sched);
 }
-
-/* Handle the completion of a receive of uct_nprdma_conn_post_recv() */
-unsigned
-uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
-                            uct_nprdma_conn_t *conn, uint32_t index,
-                            const struct ibv_wc *wc);
 
 /* Continue operations that lacked resources, and watch peers that owe a
  * reply */

@@ -587,46 +587,7 @@ static void uct_nprdma_op_slice_up(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_release(iface, op);
 }
 
-/* The READ is suspect: the target's software sends the data, into the slot of
- * the get, and populates the page for the next one */
-static UCS_F_NOINLINE void uct_nprdma_op_fetch(uct_nprdma_rma_iface_t *iface,
-                                               uct_nprdma_op_t *op)
-{
-    uct_nprdma_rma_t *rma = op->rma;
-    uct_nprdma_svc_request_t request;
-    uct_nprdma_rma_reply_t *reply;
-    uct_nprdma_slot_t *slot;
-
-    if (!uct_nprdma_rma_admit_redo(iface, rma, 1) ||
-        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
-        uct_nprdma_op_slice_up(iface, op);
-        return;
-    }
-
-    reply = uct_nprdma_rma_reply_add(iface, rma, op->slot_length,
-                                     UCT_NPRDMA_RMA_FETCH, 1, op->slot);
-    if (reply == NULL) {
-        uct_nprdma_rma_small_slot_put(slot);
-        uct_nprdma_op_slice_up(iface, op);
-        return;
-    }
-
-    reply->op = op;
-    op->start = ucs_get_time();
-    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, op->address,
-                                op->rkey.key, op->slot_length);
-    request.op = UCT_NPRDMA_SVC_FETCH_POPULATE;
-    ucs_trace_req("ep %p: op %p assist: fetch", rma->ep, op);
-    NPRDMA_PROBE(assist, op, UCT_NPRDMA_OP_ASSIST_FETCH, op->address,
-                 op->slot_length);
-    ++iface->net.stats->assist_small;
-    /* If the post fails, progress fails the connection, and that completes the
-     * operation */
-    (void)uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
-                                    slot, reply);
-}
-
-uct_completion_t *
+static uct_completion_t *
 uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status)
@@ -653,6 +614,51 @@ uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
                                          op->slot_length, op->rkey.signature);
     uct_nprdma_op_complete(iface, op);
     return NULL;
+}
+
+static const uct_nprdma_rma_kind_t uct_nprdma_op_fetch_kind = {
+    .func        = uct_nprdma_op_fetched,
+    .is_ordered  = 1,
+    .is_of_slice = 1
+};
+
+/* The READ is suspect: the target's software sends the data, into the slot of
+ * the get, and populates the page for the next one */
+static UCS_F_NOINLINE void uct_nprdma_op_fetch(uct_nprdma_rma_iface_t *iface,
+                                               uct_nprdma_op_t *op)
+{
+    uct_nprdma_rma_t *rma = op->rma;
+    uct_nprdma_svc_request_t request;
+    uct_nprdma_rma_reply_t *reply;
+    uct_nprdma_slot_t *slot;
+
+    if (!uct_nprdma_rma_admit_redo(iface, rma, 1) ||
+        !uct_nprdma_rma_small_slot(iface, rma, sizeof(request), 1, &slot)) {
+        uct_nprdma_op_slice_up(iface, op);
+        return;
+    }
+
+    reply = uct_nprdma_rma_reply_add(iface, rma, op->slot_length,
+                                     &uct_nprdma_op_fetch_kind, 1, op->slot);
+    if (reply == NULL) {
+        uct_nprdma_rma_small_slot_put(slot);
+        uct_nprdma_op_slice_up(iface, op);
+        return;
+    }
+
+    reply->op = op;
+    op->start = ucs_get_time();
+    uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_FETCH, op->address,
+                                op->rkey.key, op->slot_length);
+    request.op = UCT_NPRDMA_SVC_FETCH_POPULATE;
+    ucs_trace_req("ep %p: op %p assist: fetch", rma->ep, op);
+    NPRDMA_PROBE(assist, op, UCT_NPRDMA_OP_ASSIST_FETCH, op->address,
+                 op->slot_length);
+    ++iface->net.stats->assist_small;
+    /* If the post fails, progress fails the connection, and that completes the
+     * operation */
+    (void)uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
+                                    slot, reply);
 }
 
 static void uct_nprdma_op_single_read_done(uct_nprdma_net_iface_t *net_iface,

@@ -178,13 +178,6 @@ void uct_nprdma_op_slice_end(uct_nprdma_rma_iface_t *iface,
                              ucs_status_t status);
 
 
-/* See nprdma_initiator.c */
-uct_completion_t *
-uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
-                      uct_nprdma_rma_reply_t *reply, const void *data,
-                      ucs_status_t *status);
-
-
 /* What was found absent, for the probe "suspect" */
 enum {
     UCT_NPRDMA_OP_SUSPECT_LINES  = 1,
@@ -207,10 +200,5 @@ void uct_nprdma_op_slice_start(uct_nprdma_rma_iface_t *iface,
 /* Execute the steps of a slice until it has to wait */
 void uct_nprdma_op_slice_run(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_op_slice_t *slice);
-
-uct_completion_t *
-uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
-                        uct_nprdma_rma_reply_t *reply, const void *data,
-                        ucs_status_t *status);
 
 #endif

@@ -494,7 +494,7 @@ static void uct_nprdma_op_take_states(uct_nprdma_rma_iface_t *iface,
     slice->populated += part->length;
 }
 
-uct_completion_t *
+static uct_completion_t *
 uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_rma_reply_t *reply, const void *data,
                         ucs_status_t *status)
@@ -529,6 +529,11 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
     }
     return NULL;
 }
+
+static const uct_nprdma_rma_kind_t uct_nprdma_op_populate_kind = {
+    .func        = uct_nprdma_op_populated,
+    .is_of_slice = 1
+};
 
 /* Bytes of the operation behind a slice; sent to the target once per
  * operation */
@@ -568,7 +573,7 @@ uct_nprdma_op_step_populate(uct_nprdma_rma_iface_t *iface,
     }
 
     reply = uct_nprdma_rma_reply_add(iface, rma, reply_length,
-                                     UCT_NPRDMA_RMA_POPULATE, 1, NULL);
+                                     &uct_nprdma_op_populate_kind, 1, NULL);
     if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCT_NPRDMA_OP_BUSY;

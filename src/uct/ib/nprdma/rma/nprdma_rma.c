@@ -100,6 +100,18 @@ static ucs_status_t uct_nprdma_rma_no_resource(uct_nprdma_rma_iface_t *iface)
     return UCS_ERR_NO_RESOURCE;
 }
 
+static uct_completion_t *
+uct_nprdma_rma_put_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_reply_t *reply, const void *data,
+                         ucs_status_t *status)
+{
+    return reply->comp;
+}
+
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_put_kind = {
+    .func = uct_nprdma_rma_put_reply
+};
+
 /* Put the data behind the header of a slot by one request, or hold it. The
  * target executes it once, because its software may be polling on the bytes,
  * whatever UCT function the put came by (ARCHITECTURE 3, exactly once). */
@@ -129,8 +141,8 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 
     if (has_reply) {
-        reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_PUT, 0,
-                                         NULL);
+        reply = uct_nprdma_rma_reply_add(iface, rma, 0,
+                                         &uct_nprdma_rma_put_kind, 0, NULL);
         if (ucs_unlikely(reply == NULL)) {
             uct_nprdma_bounce_put(slot);
             return uct_nprdma_rma_no_resource(iface);
@@ -348,7 +360,7 @@ static ucs_status_t
 uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_ep_t *ep,
                              uct_nprdma_svc_request_t *request, size_t length,
-                             uct_nprdma_rma_kind_t kind,
+                             const uct_nprdma_rma_kind_t *kind,
                              uct_completion_t *comp,
                              uct_nprdma_rma_reply_t **reply_p)
 {
@@ -373,6 +385,21 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
     return uct_nprdma_rma_send_small(iface, ep->rma, request, length, slot,
                                      reply);
 }
+
+static uct_completion_t *
+uct_nprdma_rma_get_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_reply_t *reply, const void *data,
+                         ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        reply->bcopy.unpack_cb(reply->bcopy.arg, data, reply->length);
+    }
+    return reply->comp;
+}
+
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_get_kind = {
+    .func = uct_nprdma_rma_get_reply
+};
 
 /* The NIC cannot reach the memory, so the target's software sends the data */
 static ucs_status_t
@@ -399,7 +426,8 @@ uct_nprdma_rma_get_bcopy_fetch(uct_nprdma_rma_iface_t *iface,
 
     status = uct_nprdma_rma_request_small(iface, ep, &message.request,
                                           sizeof(message.request),
-                                          UCT_NPRDMA_RMA_GET, comp, &reply);
+                                          &uct_nprdma_rma_get_kind, comp,
+                                          &reply);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -452,6 +480,26 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 /* ---- atomics ---- */
 
 /* Without a result, nothing waits for the atomic */
+static uct_completion_t *
+uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_reply_t *reply, const void *data,
+                            ucs_status_t *status)
+{
+    if (*status == UCS_OK) {
+        *status = uct_nprdma_local_copy(&iface->local, reply->result, data,
+                                        reply->length, reply->result);
+        if (ucs_unlikely(*status != UCS_OK)) {
+            uct_nprdma_rma_report_local(iface, reply->rma, 1, reply->result,
+                                        reply->length);
+        }
+    }
+    return reply->comp;
+}
+
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_atomic_kind = {
+    .func = uct_nprdma_rma_atomic_reply
+};
+
 static ucs_status_t
 uct_nprdma_rma_atomic(uct_ep_h tl_ep, unsigned opcode, size_t size,
                       uint64_t value, uint64_t compare, void *result,
@@ -487,7 +535,7 @@ uct_nprdma_rma_atomic(uct_ep_h tl_ep, unsigned opcode, size_t size,
     } else {
         status = uct_nprdma_rma_request_small(iface, ep, &message.request,
                                               sizeof(message),
-                                              UCT_NPRDMA_RMA_ATOMIC, comp,
+                                              &uct_nprdma_rma_atomic_kind, comp,
                                               (result == NULL) ? NULL : &reply);
         if (ucs_likely(status == UCS_OK) && (result != NULL)) {
             reply->result = result;

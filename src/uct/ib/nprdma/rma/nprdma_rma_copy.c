@@ -41,7 +41,7 @@ static void uct_nprdma_rma_copy_data(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-uct_completion_t *
+static uct_completion_t *
 uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_reply_t *reply, const void *data,
                           ucs_status_t *status)
@@ -74,6 +74,12 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
     return NULL;
 }
 
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_copy_kind = {
+    .func        = uct_nprdma_rma_copy_reply,
+    .is_ordered  = 1,
+    .is_of_slice = 1
+};
+
 /* Each STORE has a reply. Other requests may be sent between them, so a later
  * reply would not show which operation has failed */
 static ucs_status_t
@@ -95,7 +101,7 @@ uct_nprdma_rma_copy_send_part(uct_nprdma_rma_iface_t *iface,
     }
 
     reply = uct_nprdma_rma_reply_add(iface, rma, copy->is_get ? length : 0,
-                                     UCT_NPRDMA_RMA_COPY, 1, NULL);
+                                     &uct_nprdma_rma_copy_kind, 1, NULL);
     if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
         return UCS_ERR_NO_RESOURCE;

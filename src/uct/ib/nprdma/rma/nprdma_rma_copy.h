@@ -10,13 +10,6 @@
  * memory (ARCHITECTURE 3, progress). Any number of ranges may be queued on an
  * endpoint, and other requests may be sent in between. */
 
-/* See nprdma_initiator.c */
-uct_completion_t *
-uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
-                          uct_nprdma_rma_reply_t *reply, const void *data,
-                          ucs_status_t *status);
-
-
 /* Queue a range, and send requests as far as resources allow. The caller owns
  * the range until its function is called. */
 void uct_nprdma_rma_copy_add(uct_nprdma_rma_iface_t *iface,

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_rma_req.h"
+#include "nprdma_rma_flush.h"
 
 #include "nprdma_assert.h"
 
@@ -76,7 +77,7 @@ static void uct_nprdma_rma_record(uct_nprdma_rma_t *rma,
     recent->length = 0;
     if ((request->length == 0) ||
         (request->type == UCT_NPRDMA_SVC_POPULATE) ||
-        ((reply != NULL) && uct_nprdma_rma_kind_is_ordered(reply->kind))) {
+        ((reply != NULL) && reply->kind->is_ordered)) {
         return;
     }
 
@@ -131,6 +132,22 @@ static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
             (iface->res->num_free_replies > UCT_NPRDMA_RMA_REDO_IFACE_REPLIES));
 }
 
+static uct_completion_t *
+uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
+                         uct_nprdma_rma_reply_t *reply, const void *data,
+                         ucs_status_t *status)
+{
+    /* This request has no completion, so a flush reports its failure */
+    if (ucs_unlikely((*status != UCS_OK) && (reply->failed == UCS_OK))) {
+        reply->failed = *status;
+    }
+    return NULL;
+}
+
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_ack_kind = {
+    .func = uct_nprdma_rma_ack_reply
+};
+
 /* The connection fails: the receive of the reply is flushed */
 static void
 uct_nprdma_rma_send_failed(const uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
@@ -140,7 +157,7 @@ uct_nprdma_rma_send_failed(const uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
         uct_nprdma_bounce_put(slot);
     }
     if (reply != NULL) {
-        reply->kind = UCT_NPRDMA_RMA_ACK;
+        reply->kind = &uct_nprdma_rma_ack_kind;
         reply->sn   = rma->sn;
     }
 }
@@ -167,7 +184,7 @@ ucs_status_t uct_nprdma_rma_send(uct_nprdma_rma_iface_t *iface,
         reply = uct_nprdma_rma_reply_add(
                 iface, rma, (request->type == UCT_NPRDMA_SVC_ATOMIC) ?
                             request->length : 0,
-                UCT_NPRDMA_RMA_ACK, 1, NULL);
+                &uct_nprdma_rma_ack_kind, 1, NULL);
     }
 
     /* Rule "send and receive": only bounce buffers and inline data are sent */
@@ -226,7 +243,7 @@ ucs_status_t uct_nprdma_rma_request_ack(uct_nprdma_rma_iface_t *iface,
         return UCS_ERR_NO_RESOURCE;
     }
 
-    reply = uct_nprdma_rma_reply_add(iface, rma, 0, UCT_NPRDMA_RMA_ACK, 1,
+    reply = uct_nprdma_rma_reply_add(iface, rma, 0, &uct_nprdma_rma_ack_kind, 1,
                                      NULL);
     if (reply == NULL) {
         uct_nprdma_rma_small_slot_put(slot);
@@ -253,7 +270,7 @@ void uct_nprdma_rma_free(uct_nprdma_rma_t *rma)
 }
 
 
-/* ---- replies ---- */
+/* ---- receives for replies ---- */
 
 /* Detach a reply from its endpoint and return its slot */
 static void uct_nprdma_rma_reply_put(uct_nprdma_rma_res_t *res,
@@ -367,7 +384,7 @@ uct_nprdma_rma_spare_take(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma)
 static uct_nprdma_rma_reply_t *
 uct_nprdma_rma_reply_begin(uct_nprdma_rma_res_t *res, uct_nprdma_rma_t *rma,
                            uct_nprdma_rma_reply_t *reply, uint32_t length,
-                           uct_nprdma_rma_kind_t kind)
+                           const uct_nprdma_rma_kind_t *kind)
 {
     reply->kind   = kind;
     reply->length = length;
@@ -398,7 +415,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
 
     reply = uct_nprdma_rma_reply_begin(res, rma,
                                        uct_nprdma_rma_spare_take(res, rma), 0,
-                                       UCT_NPRDMA_RMA_ACK);
+                                       &uct_nprdma_rma_ack_kind);
     uct_nprdma_rma_fill_request(&request, UCT_NPRDMA_SVC_NOP, 0, 0, 0);
     return uct_nprdma_rma_send_small(iface, rma, &request, sizeof(request),
                                      slot, reply) == UCS_OK;
@@ -406,7 +423,7 @@ uct_nprdma_rma_spare_use_up(uct_nprdma_rma_iface_t *iface,
 
 uct_nprdma_rma_reply_t *
 uct_nprdma_rma_reply_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         uint32_t length, uct_nprdma_rma_kind_t kind,
+                         uint32_t length, const uct_nprdma_rma_kind_t *kind,
                          int is_redo, uct_nprdma_slot_t *slot)
 {
     uct_nprdma_rma_res_t *res = iface->res;
@@ -531,10 +548,14 @@ void uct_nprdma_rma_report_on_demand(uct_nprdma_rma_iface_t *iface,
     rma->is_reported = 1;
 }
 
-void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma,
-                                 const uct_nprdma_rma_reply_t *reply,
-                                 uint32_t failed_sn, ucs_status_t status)
+/* Log the failures that a reply reports: that of its own request, and
+ * reply->failed, that of the first earlier request without a reply. Slices log
+ * their failures themselves. */
+static void
+uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_rma_t *rma,
+                            const uct_nprdma_rma_reply_t *reply,
+                            uint32_t failed_sn, ucs_status_t status)
 {
     const uct_nprdma_rma_recent_t *recent =
             &rma->recent[failed_sn % UCT_NPRDMA_RMA_RECENT];
@@ -548,9 +569,93 @@ void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
                               is_recent ? recent->length : 0, reply->failed);
     }
 
-    if ((status != UCS_OK) && !uct_nprdma_rma_kind_is_of_slice(reply->kind)) {
+    if ((status != UCS_OK) && !reply->kind->is_of_slice) {
         uct_nprdma_rma_report(iface, rma,
                               uct_nprdma_svc_type_info(reply->type)->name,
                               reply->address, reply->size, status);
     }
+}
+
+
+/* ---- replies ---- */
+
+void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
+                              uct_nprdma_rma_reply_t *reply, const void *data,
+                              ucs_status_t status)
+{
+    uct_completion_t *comp;
+
+    ucs_queue_pull_non_empty(&rma->replies);
+    --rma->num_replies;
+    comp = reply->kind->func(iface, reply, data, &status);
+    if (ucs_unlikely(reply->failed != UCS_OK)) {
+        rma->error = reply->failed;
+    }
+    ucs_trace_req("ep %p: request sn %u complete: %s", rma->ep, reply->sn,
+                  ucs_status_string(status));
+    uct_nprdma_rma_reply_free(iface->res, reply);
+    if (comp != NULL) {
+        uct_invoke_completion(comp, status);
+    }
+}
+
+static void uct_nprdma_rma_malformed(uct_nprdma_rma_iface_t *iface,
+                                     uct_nprdma_conn_t *conn,
+                                     const struct ibv_wc *wc)
+{
+    ucs_error("malformed reply of %u bytes on qp 0x%x, closing the connection",
+              wc->byte_len, wc->qp_num);
+    uct_nprdma_conn_fail(&iface->net, conn, UCS_ERR_IO_ERROR);
+}
+
+unsigned
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc)
+{
+    uct_nprdma_rma_reply_t *reply = &iface->res->replies[index];
+    uct_nprdma_rma_t *rma         = reply->rma;
+    const uct_nprdma_svc_reply_t *header;
+
+    /* A flushed receive is not a reply, and a late reply is discarded. After
+     * the end of a connection, uct_nprdma_rma_ep_fail() or _cleanup() completes
+     * the operations that waited for it. */
+    if ((conn->ep == NULL) || (rma == NULL) ||
+        (ucs_derived_of(conn->ep, uct_nprdma_rma_ep_t)->rma != rma) ||
+        (rma->status != UCS_OK) || (wc->status != IBV_WC_SUCCESS)) {
+        return 0;
+    }
+
+    /* No request is outstanding for a spare, so a reply to it is malformed */
+    header = ucs_unlikely(reply == rma->spare) ? NULL :
+            uct_nprdma_svc_reply_parse(reply->slot->data, wc->byte_len,
+                                       reply->type, reply->sn, reply->length);
+    if ((header == NULL) ||
+        (reply != ucs_queue_head_elem_non_empty(&rma->replies,
+                                                uct_nprdma_rma_reply_t,
+                                                queue))) {
+        uct_nprdma_rma_malformed(iface, conn, wc);
+        return 0;
+    }
+
+    ++iface->net.stats->svc_replies;
+    rma->done_sn = reply->sn;
+    if (ucs_unlikely((header->failed_status | header->status) !=
+                     UCT_NPRDMA_SVC_OK)) {
+        reply->failed = uct_nprdma_svc_ucs_status(header->failed_status);
+        uct_nprdma_rma_report_reply(iface, rma, reply, header->failed_sn,
+                                    uct_nprdma_svc_ucs_status(header->status));
+    }
+
+    uct_nprdma_rma_enter(rma);
+    if (ucs_unlikely(!ucs_list_is_empty(&rma->ops.unacked))) {
+        /* Progress starts the operations that waited for the request */
+        uct_nprdma_rma_stall(iface->res, rma);
+    }
+    uct_nprdma_rma_reply_end(iface, rma, reply, header + 1,
+                             uct_nprdma_svc_ucs_status(header->status));
+    uct_nprdma_rma_check(iface, rma);
+    uct_nprdma_rma_leave(rma);
+    return 1;
 }

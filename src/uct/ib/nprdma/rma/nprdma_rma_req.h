@@ -211,7 +211,8 @@ static inline int uct_nprdma_rma_is_small(uint32_t length)
  * until the reply is freed at least; or NULL. */
 uct_nprdma_rma_reply_t *
 uct_nprdma_rma_reply_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                         uint32_t length, uct_nprdma_rma_kind_t kind,
+                         uint32_t length,
+                         const uct_nprdma_rma_kind_t *kind,
                          int is_redo, uct_nprdma_slot_t *slot);
 
 
@@ -247,14 +248,6 @@ void uct_nprdma_rma_report_local(uct_nprdma_rma_iface_t *iface,
                                  const void *buffer, size_t length);
 
 
-/* Log the failures that a reply reports: that of its own request, and
- * reply->failed, that of the first earlier request without a reply. Slices log
- * their failures themselves. */
-void uct_nprdma_rma_report_reply(uct_nprdma_rma_iface_t *iface,
-                                 uct_nprdma_rma_t *rma,
-                                 const uct_nprdma_rma_reply_t *reply,
-                                 uint32_t failed_sn, ucs_status_t status);
-
 /* Report an operation, with the part of both memories, that a device with
  * on-demand paging could not execute. It ends its endpoint. Other reasons than
  * the memory are not reported here. */
@@ -262,5 +255,21 @@ void uct_nprdma_rma_report_on_demand(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma, int is_get,
                                      const void *buffer, uint64_t address,
                                      size_t length, ucs_status_t status);
+
+
+/* Handle the completion of a receive of uct_nprdma_conn_post_recv() */
+unsigned
+uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
+                            uct_nprdma_conn_t *conn, uint32_t index,
+                            const struct ibv_wc *wc);
+
+
+/* End the first awaited reply of an endpoint, with its payload or an error. The
+ * endpoint may be destroyed in the call; the caller keeps its RMA side by
+ * uct_nprdma_rma_enter(). */
+void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
+                              uct_nprdma_rma_t *rma,
+                              uct_nprdma_rma_reply_t *reply, const void *data,
+                              ucs_status_t status);
 
 #endif

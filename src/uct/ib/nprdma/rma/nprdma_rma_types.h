@@ -47,32 +47,24 @@
 #define UCT_NPRDMA_RMA_SMALL_SLOT        64
 
 
-/* Kind of an awaited reply; nprdma_initiator.c has the function of each kind */
-typedef enum uct_nprdma_rma_kind {
-    UCT_NPRDMA_RMA_ACK,         /* Acknowledgement: a flush reports failures */
-    UCT_NPRDMA_RMA_PUT,
-    UCT_NPRDMA_RMA_GET,
-    UCT_NPRDMA_RMA_ATOMIC,
-    UCT_NPRDMA_RMA_HELD,        /* A held operation */
-    UCT_NPRDMA_RMA_FETCH,       /* The repair of a small get */
-    UCT_NPRDMA_RMA_COPY,        /* A request of a copy by software */
-    UCT_NPRDMA_RMA_POPULATE,    /* A POPULATE of a slice */
-    UCT_NPRDMA_RMA_KIND_LAST
+/* Handle a reply with reply->length bytes of payload, or an error: store the
+ * data, and return the user's completion or NULL. Only the end of an operation
+ * of nprdma_op.h calls the user itself. The function may change the status.
+ * reply->failed is that of an earlier request without reply. */
+typedef uct_completion_t *
+(*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
+                               uct_nprdma_rma_reply_t *reply, const void *data,
+                               ucs_status_t *status);
+
+/* Kind of awaited replies: constant, in the file that sends the requests */
+typedef struct uct_nprdma_rma_kind {
+    uct_nprdma_rma_reply_func_t func;
+    /* The request belongs to an operation of ops.order */
+    int                         is_ordered;
+    /* A slice reports the failure of the request, or of what it tries
+     * instead */
+    int                         is_of_slice;
 } uct_nprdma_rma_kind_t;
-
-/* The request belongs to an operation of ops.order */
-static inline int uct_nprdma_rma_kind_is_ordered(uct_nprdma_rma_kind_t kind)
-{
-    return (kind == UCT_NPRDMA_RMA_HELD) || (kind == UCT_NPRDMA_RMA_FETCH) ||
-           (kind == UCT_NPRDMA_RMA_COPY);
-}
-
-/* A slice reports the failure of the request, or of what it tries instead */
-static inline int uct_nprdma_rma_kind_is_of_slice(uct_nprdma_rma_kind_t kind)
-{
-    return (kind == UCT_NPRDMA_RMA_POPULATE) ||
-           (kind == UCT_NPRDMA_RMA_FETCH) || (kind == UCT_NPRDMA_RMA_COPY);
-}
 
 
 /* An awaited reply of a request, or a spare. Its receive is posted */
@@ -80,11 +72,11 @@ struct uct_nprdma_rma_reply {
     /* In rma->replies or res->free_replies; a spare is in no list */
     ucs_queue_elem_t            queue;
     uct_nprdma_rma_t            *rma;
+    const uct_nprdma_rma_kind_t *kind;
     uct_nprdma_slot_t           *slot;  /* Destination of the reply */
     uint32_t                    index;
     uint32_t                    sn;
     uint32_t                    length; /* Of a successful reply */
-    uint8_t                     kind;   /* uct_nprdma_rma_kind_t */
     uint8_t                     type;   /* Type of the request */
     uint8_t                     is_large; /* In rma->num_large_slots */
     uint8_t                     is_borrowed; /* The slot is the operation's */
