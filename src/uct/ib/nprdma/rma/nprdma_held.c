@@ -73,12 +73,12 @@ int uct_nprdma_held_add_slow(uct_nprdma_rma_iface_t *iface,
                 !(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
         iface->net.stats->held_atomics  +=
                 !!(op->flags & UCT_NPRDMA_ORDER_ATOMIC);
-        uct_nprdma_held_hold(rma, op, &blocker->waiters);
+        uct_nprdma_order_hold(&rma->ops.order, op, &blocker->waiters);
     }
     if (ucs_unlikely(awaits_request)) {
         ++iface->net.stats->held_requests;
         if (blocker == NULL) {
-            uct_nprdma_held_hold(rma, op, &rma->ops.unacked);
+            uct_nprdma_order_hold(&rma->ops.order, op, &rma->ops.unacked);
         }
         uct_nprdma_held_request_ack(iface, rma, op);
     }
@@ -123,7 +123,7 @@ uct_nprdma_held_request(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     op->order.flags = flags;
     rma->num_slots += (slot != NULL);
     if (!uct_nprdma_held_add_slow(iface, rma, &op->order)) {
-        uct_nprdma_held_hold(rma, &op->order, &rma->ops.ready);
+        uct_nprdma_order_hold(&rma->ops.order, &op->order, &rma->ops.ready);
         uct_nprdma_rma_stall(iface->res, rma);
     }
     return UCS_OK;
@@ -183,7 +183,7 @@ static int uct_nprdma_held_needs_reply(const uct_nprdma_op_t *op)
 
     return op->is_get || (op->comp != NULL) || (op->arg != NULL) ||
            !ucs_queue_is_empty(&rma->flushes) || rma->is_fenced ||
-           (rma->ops.num_held_nic > 0);
+           (rma->ops.order.num_held_nic > 0);
 }
 
 /* Send a held request. Held puts behind it may have all slots that an endpoint
@@ -257,13 +257,13 @@ static void uct_nprdma_held_recheck(uct_nprdma_rma_iface_t *iface,
 
     blocker = uct_nprdma_order_find_before(&rma->ops.order, order_op);
     if (blocker != NULL) {
-        uct_nprdma_held_hold(rma, order_op, &blocker->waiters);
+        uct_nprdma_order_hold(&rma->ops.order, order_op, &blocker->waiters);
     } else if (order_op->awaits_request &&
                UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, order_op->request)) {
-        uct_nprdma_held_hold(rma, order_op, &rma->ops.unacked);
+        uct_nprdma_order_hold(&rma->ops.order, order_op, &rma->ops.unacked);
     } else if (op->is_request) {
         ucs_trace_req("ep %p: op %p is ready", rma->ep, op);
-        uct_nprdma_held_hold(rma, order_op, &rma->ops.ready);
+        uct_nprdma_order_hold(&rma->ops.order, order_op, &rma->ops.ready);
     } else {
         ucs_trace_req("ep %p: op %p released", rma->ep, op);
         uct_nprdma_op_release(iface, op);
@@ -278,7 +278,7 @@ static void uct_nprdma_held_recheck_all(uct_nprdma_rma_iface_t *iface,
 
     while (!ucs_list_is_empty(list)) {
         op = ucs_list_head(list, uct_nprdma_order_op_t, held);
-        uct_nprdma_held_unhold(rma, op);
+        uct_nprdma_order_unhold(&rma->ops.order, op);
         if (ucs_likely(rma->status == UCS_OK)) {
             uct_nprdma_held_recheck(iface, rma, op);
         }
@@ -326,7 +326,7 @@ uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
 
         /* A request may follow at once. An operation of the NIC has to wait for
          * the target to execute this one, and is held again */
-        uct_nprdma_held_unhold(rma, &op->order);
+        uct_nprdma_order_unhold(&rma->ops.order, &op->order);
         ucs_list_head_init(&waiters);
         ucs_list_splice_tail(&waiters, &op->order.waiters);
         ucs_list_head_init(&op->order.waiters);

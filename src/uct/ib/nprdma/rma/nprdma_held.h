@@ -82,41 +82,10 @@ uct_nprdma_held_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 }
 
 
-/* Append an operation that is in no list of held operations to one */
-static inline void
-uct_nprdma_held_hold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op,
-                     ucs_list_link_t *list)
-{
-    rma->ops.num_held_nic += !!(op->flags & UCT_NPRDMA_ORDER_NIC);
-    uct_nprdma_order_hold(op, list);
-}
-
-static inline void
-uct_nprdma_held_unhold(uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op)
-{
-    if (ucs_unlikely(op->is_held)) {
-        rma->ops.num_held_nic -= !!(op->flags & UCT_NPRDMA_ORDER_NIC);
-        uct_nprdma_order_unhold(op);
-    }
-}
-
-
-/* Slow path of uct_nprdma_held_remove(): operations wait for this one */
+/* An operation that others wait for has left ops.order: start those that need
+ * not wait for another one */
 void uct_nprdma_held_release(uct_nprdma_rma_iface_t *iface,
                              uct_nprdma_rma_t *rma, uct_nprdma_order_op_t *op);
-
-/* Remove an operation that is done, or has failed, from ops.order. Start the
- * operations that waited for it. */
-static inline void
-uct_nprdma_held_remove(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                       uct_nprdma_order_op_t *op)
-{
-    uct_nprdma_held_unhold(rma, op);
-    uct_nprdma_order_remove(&rma->ops.order, op);
-    if (ucs_unlikely(!ucs_list_is_empty(&op->waiters))) {
-        uct_nprdma_held_release(iface, rma, op);
-    }
-}
 
 
 /* The target has executed requests: start the operations that waited for
@@ -128,5 +97,6 @@ void uct_nprdma_held_acked(uct_nprdma_rma_iface_t *iface,
 /* Send held requests that wait for resources only */
 unsigned
 uct_nprdma_held_progress(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma);
+
 
 #endif

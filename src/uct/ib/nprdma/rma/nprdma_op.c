@@ -108,7 +108,6 @@ void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
     int i;
 
     uct_nprdma_order_init(&ops->order, mode);
-    ops->num_held_nic = 0;
     for (i = 0; i < 2; ++i) {
         ops->num_ops[i]    = 0;
         ops->num_slices[i] = 0;
@@ -518,7 +517,10 @@ static inline void uct_nprdma_op_put(uct_nprdma_rma_iface_t *iface,
                                      uct_nprdma_rma_t *rma,
                                      uct_nprdma_op_t *op)
 {
-    uct_nprdma_held_remove(iface, rma, &op->order);
+    uct_nprdma_order_remove(&rma->ops.order, &op->order);
+    if (ucs_unlikely(!ucs_list_is_empty(&op->order.waiters))) {
+        uct_nprdma_held_release(iface, rma, &op->order);
+    }
 
     /* The next operation takes this one while it is in the CPU's cache */
     ucs_list_add_head(&iface->res->ops.free_ops, &op->list);

@@ -212,7 +212,6 @@ typedef struct uct_nprdma_op_ep {
     uct_nprdma_sched_ep_t sched; /* Large ones */
     ucs_list_link_t  unacked;   /* Held until requests are executed */
     ucs_list_link_t  ready;     /* Requests that wait for resources only */
-    unsigned         num_held_nic; /* Held operations of the NIC */
 } uct_nprdma_op_ep_t;
 
 #endif

@@ -10,10 +10,11 @@
 void uct_nprdma_order_init(uct_nprdma_order_t *order,
                            uct_nprdma_order_mode_t mode)
 {
-    order->sn         = 0;
-    order->epoch      = 0;
-    order->num_writes = 0;
-    order->mode       = mode;
+    order->sn           = 0;
+    order->epoch        = 0;
+    order->num_writes   = 0;
+    order->num_held_nic = 0;
+    order->mode         = mode;
     ucs_list_head_init(&order->ops);
     uct_nprdma_order_bounds_clear(&order->older);
     uct_nprdma_order_bounds_clear(&order->newer);

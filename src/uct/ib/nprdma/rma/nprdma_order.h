@@ -90,6 +90,7 @@ typedef struct uct_nprdma_order {
     uct_nprdma_order_bounds_t newer;      /* Operations added after epoch */
     /* In ops, without UCT_NPRDMA_ORDER_READ */
     unsigned                  num_writes;
+    unsigned                  num_held_nic; /* UCT_NPRDMA_ORDER_NIC, held */
     uct_nprdma_order_mode_t   mode;
 } uct_nprdma_order_t;
 
@@ -192,11 +193,34 @@ uct_nprdma_order_add(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 }
 
 
-/* Remove an operation that is done. The caller removes its waiters from the
- * list. */
+/* Append an operation that is in no list by `held` to one */
+static inline void uct_nprdma_order_hold(uct_nprdma_order_t *order,
+                                         uct_nprdma_order_op_t *op,
+                                         ucs_list_link_t *held)
+{
+    op->is_held          = 1;
+    order->num_held_nic += !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+    ucs_list_add_tail(held, &op->held);
+}
+
+/* Remove an operation from the list that `held` is in, if there is one */
+static inline void uct_nprdma_order_unhold(uct_nprdma_order_t *order,
+                                           uct_nprdma_order_op_t *op)
+{
+    if (op->is_held) {
+        op->is_held          = 0;
+        order->num_held_nic -= !!(op->flags & UCT_NPRDMA_ORDER_NIC);
+        ucs_list_del(&op->held);
+    }
+}
+
+
+/* Remove an operation that is done, or has failed. The caller starts its
+ * waiters, if there are any: uct_nprdma_held_release(). */
 static inline void
 uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
 {
+    uct_nprdma_order_unhold(order, op);
     ucs_list_del(&op->list);
     order->num_writes -= !(op->flags & UCT_NPRDMA_ORDER_READ);
     if (ucs_list_is_empty(&order->ops)) {
@@ -208,24 +232,6 @@ uct_nprdma_order_remove(uct_nprdma_order_t *order, uct_nprdma_order_op_t *op)
         order->epoch = order->sn;
         order->older = order->newer;
         uct_nprdma_order_bounds_clear(&order->newer);
-    }
-}
-
-
-/* Append an operation that is in no list by `held` to one */
-static inline void uct_nprdma_order_hold(uct_nprdma_order_op_t *op,
-                                         ucs_list_link_t *held)
-{
-    op->is_held = 1;
-    ucs_list_add_tail(held, &op->held);
-}
-
-/* Remove an operation from the list that `held` is in, if there is one */
-static inline void uct_nprdma_order_unhold(uct_nprdma_order_op_t *op)
-{
-    if (op->is_held) {
-        op->is_held = 0;
-        ucs_list_del(&op->held);
     }
 }
 
