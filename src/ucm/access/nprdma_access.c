@@ -616,4 +616,9 @@ int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value)
     return NPRDMA_TOUCH_FAULT;
 }
 
+long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value)
+{
+    return NPRDMA_TOUCH_FAULT;
+}
+
 #endif

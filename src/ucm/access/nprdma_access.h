@@ -146,8 +146,6 @@ int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value);
 int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value);
 
 
-#if NPRDMA_TOUCH_SUPPORTED
-
 /* Count lines of NPRDMA_LINE_SIZE bytes whose first 8 bytes have a certain
  * value, in memory of any alignment */
 long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value);
@@ -160,8 +158,6 @@ int nprdma_touch_is_at(const void *context, nprdma_touch_regs_t *regs);
 
 /* Make that touch return NPRDMA_TOUCH_FAULT when the signal handler returns */
 void nprdma_touch_fail(void *context);
-
-#endif
 
 END_C_DECLS
 

@@ -34,14 +34,10 @@ ucs_status_t uct_nprdma_local_copy_slow(uct_nprdma_local_t *local, void *to,
                                         const void *from, size_t length,
                                         const void *user)
 {
-#if NPRDMA_TOUCH_SUPPORTED
     if (uct_nprdma_local_poll(local)) {
         return (nprdma_touch_copy(to, from, length, user) == 0) ?
                UCS_OK : UCS_ERR_INVALID_ADDR;
     }
-#else
-    uct_nprdma_local_poll(local);
-#endif
 
     return nprdma_access_copy((uintptr_t)user,
                               (user == to) ? (void*)from : to, length,
@@ -85,7 +81,6 @@ uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
 {
     ucs_status_t status = UCS_OK;
     size_t done, step;
-#if NPRDMA_TOUCH_SUPPORTED
     long count;
 
     if (uct_nprdma_local_poll(local)) {
@@ -98,7 +93,6 @@ uct_nprdma_local_scan_lines(uct_nprdma_local_t *local, const char *data,
         *count_p += count;
         return UCS_OK;
     }
-#endif
 
     for (done = 0; (done < length) && (status == UCS_OK); done += step) {
         step   = ucs_min(length - done, (size_t)UCT_NPRDMA_LOCAL_COPY_SIZE);

@@ -43,13 +43,11 @@ static inline ucs_status_t
 uct_nprdma_local_copy(uct_nprdma_local_t *local, void *to, const void *from,
                       size_t length, const void *user)
 {
-#if NPRDMA_TOUCH_SUPPORTED
     if (ucs_likely(local->may_touch && (local->left > 0))) {
         --local->left;
         return ucs_likely(nprdma_touch_copy(to, from, length, user) == 0) ?
                UCS_OK : UCS_ERR_INVALID_ADDR;
     }
-#endif
     return uct_nprdma_local_copy_slow(local, to, from, length, user);
 }
 

@@ -34,7 +34,9 @@ int uct_nprdma_rma_admit_redo(uct_nprdma_rma_iface_t *iface,
            uct_nprdma_rma_can_count(rma);
 }
 
-uct_nprdma_slot_t *
+/* Take a slot of a pool that endpoints share, if the endpoint, which has
+ * `held`, has not its share; or NULL. With is_redo the share does not count. */
+static uct_nprdma_slot_t *
 uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_bounce_t *pool, unsigned held, int is_redo)
 {
@@ -272,7 +274,8 @@ void uct_nprdma_rma_free(uct_nprdma_rma_t *rma)
 
 /* ---- receives for replies ---- */
 
-/* Detach a reply from its endpoint and return its slot */
+/* Detach a reply from its endpoint, and return its slot unless it is the
+ * caller's */
 static void uct_nprdma_rma_reply_put(uct_nprdma_rma_res_t *res,
                                      uct_nprdma_rma_reply_t *reply)
 {
@@ -287,13 +290,6 @@ static void uct_nprdma_rma_reply_put(uct_nprdma_rma_res_t *res,
     }
     reply->rma = NULL;
     ucs_queue_push_head(&res->free_replies, &reply->queue);
-}
-
-void uct_nprdma_rma_reply_free(uct_nprdma_rma_res_t *res,
-                               uct_nprdma_rma_reply_t *reply)
-{
-    uct_nprdma_rma_reply_put(res, reply);
-    ++res->num_free_replies;
 }
 
 /* @return Maximum number of replies that an endpoint may wait for */
@@ -594,7 +590,8 @@ void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
     }
     ucs_trace_req("ep %p: request sn %u complete: %s", rma->ep, reply->sn,
                   ucs_status_string(status));
-    uct_nprdma_rma_reply_free(iface->res, reply);
+    uct_nprdma_rma_reply_put(iface->res, reply);
+    ++iface->res->num_free_replies;
     if (comp != NULL) {
         uct_invoke_completion(comp, status);
     }

@@ -67,13 +67,6 @@ uct_nprdma_slot_t *uct_nprdma_rma_get_slot_slow(uct_nprdma_rma_iface_t *iface,
                                                 int is_redo);
 
 
-/* Take a slot of a pool that endpoints share, if the endpoint, which has
- * `held`, has not its share; or NULL. With is_redo the share does not count. */
-uct_nprdma_slot_t *
-uct_nprdma_rma_pool_get(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
-                        uct_nprdma_bounce_t *pool, unsigned held, int is_redo);
-
-
 /* Slots for data that an endpoint has */
 static inline unsigned uct_nprdma_rma_held_slots(const uct_nprdma_rma_t *rma)
 {
@@ -221,12 +214,6 @@ uct_nprdma_rma_reply_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
  * is awaited. See uct_nprdma_rma_copy_may_take(). */
 void uct_nprdma_rma_reply_set_large(uct_nprdma_rma_res_t *res,
                                     uct_nprdma_rma_reply_t *reply);
-
-
-/* The reply is not in rma->replies any more. Its slot is freed with it, unless
- * it is the caller's. */
-void uct_nprdma_rma_reply_free(uct_nprdma_rma_res_t *res,
-                               uct_nprdma_rma_reply_t *reply);
 
 
 /* The queue pair receives no more */
