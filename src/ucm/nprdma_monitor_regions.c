@@ -760,9 +760,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
 
 /* ---- fork ---- */
 
-/* Other locks are held during fork(): those of nprdma_events.c and
- * nprdma_lazy.c, because their owner may have UCM's. These ones need not be,
- * because the process id shows that all behind them is the parent's. */
+/* That of nprdma_events.c is held during fork(), because its owner may have
+ * UCM's. These ones need not be, because the process id shows that all behind
+ * them is the parent's. */
 void nprdma_monitor_forked(void)
 {
     nprdma_access_forked();

@@ -3,8 +3,8 @@
 /*
  * Lazy unmapping: a program unmaps a block, which is kept. Then it maps memory
  * of the same size, or maps something else over the addresses. Meanwhile a
- * thread releases old blocks, another one forks, a registration is populated,
- * and the NIC accesses the page.
+ * thread releases old blocks, the last user ends the pool, a registration is
+ * populated, and the NIC accesses the page.
  *
  * It models nprdma_lazy.c, on the steps of nprdma_events.c and
  * nprdma_invalidate.c. -DZEROED: kept memory stays accessible. Otherwise a
@@ -24,16 +24,17 @@
 #define FREE    0
 #define CLAIMED 1
 #define FULL    2
+#define LIVE    3               /* The block is mapped, and may be kept */
 
 byte mem = OLD;
-byte slot = FREE;
+byte slot = LIVE;
 bit  data = 1;                  /* What the block had is still in it */
 bit  bits = 0;                  /* The NIC may access the page */
 bit  dma = 0;                   /* It does */
 bit  retired = 0;
 byte blocked = 0;
-bit  paused = 0;
-bit  unmapped = 0;              /* munmap() has returned */
+bit  ending = 0;                /* Nothing is kept any more */
+bit  ended = 0;
 
 #ifdef ZEROED
 #define ACCESSIBLE (mem == OLD || mem == CLOSED || mem == NEW || mem == OTHER)
@@ -74,28 +75,26 @@ inline forget()
 {
     do
     :: slot == FREE -> break
+#ifdef BREAK_WAIT
+    :: slot == CLAIMED -> break
+#endif
+    :: atomic { slot == LIVE -> slot = FREE }
     :: atomic { slot == FULL -> slot = CLAIMED }; release()
     od
 }
 
 inline keep()
 {
-    bit keeps = !paused;
-
     if
-    :: keeps ->
-       slot = CLAIMED;
-       mem  = CLOSED;
-       slot = FULL;
-#ifndef BREAK_RECHECK
+    :: atomic { slot == LIVE -> slot = CLAIMED };
        if
-       :: paused -> forget()
-       :: !paused
+       :: !ending -> mem = CLOSED; slot = FULL
+       :: ending  -> slot = FREE; mem = GONE
        fi
-#endif
-    :: !keeps ->
+    :: slot != LIVE ->
        mem = GONE
-    fi
+    fi;
+    assert(!ended || mem != CLOSED)
 }
 
 active proctype program()
@@ -109,7 +108,6 @@ active proctype program()
     keep();
 #endif
     blocked--;
-    unmapped = 1;
 
     if
     :: atomic { slot == FULL -> slot = CLAIMED };    /* mmap() of the size */
@@ -139,16 +137,14 @@ end:
     release()
 }
 
-active proctype forker()
+active proctype ender()
 {
-    paused = 1;
-#ifndef BREAK_FORK
+    ending = 1;
+#ifndef BREAK_END
     forget();
 #endif
-    /* The child's address space is that of now. What is being unmapped is not
-     * yet kept. */
-    assert(!unmapped || mem != CLOSED);
-    paused = 0
+    assert(mem != CLOSED);
+    ended = 1
 }
 
 active proctype populator()

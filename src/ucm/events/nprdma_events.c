@@ -72,7 +72,7 @@ typedef struct nprdma_events_state {
 
 
 /* The lock is held during fork(), so that the child does not inherit UCM's lock
- * from a thread that is adding a handler */
+ * from a thread that is adding a handler, here or in nprdma_lazy.c */
 static struct {
     pthread_mutex_t        lock;
     unsigned               users;
@@ -607,28 +607,33 @@ static void nprdma_events_fork(void)
     }
 }
 
-static void nprdma_events_fork_prepare(void)
+void nprdma_events_lock(void)
 {
     pthread_mutex_lock(&nprdma_events.lock);
+}
+
+void nprdma_events_unlock(void)
+{
+    pthread_mutex_unlock(&nprdma_events.lock);
+}
+
+static void nprdma_events_fork_prepare(void)
+{
+    nprdma_events_lock();
     nprdma_events_fork();
 }
 
 static void nprdma_events_fork_parent(void)
 {
     nprdma_events_fork();
-    pthread_mutex_unlock(&nprdma_events.lock);
-}
-
-static void nprdma_events_fork_child(void)
-{
-    pthread_mutex_unlock(&nprdma_events.lock);
+    nprdma_events_unlock();
 }
 
 static void nprdma_events_install_forks(void)
 {
     nprdma_events_installed = pthread_atfork(nprdma_events_fork_prepare,
                                              nprdma_events_fork_parent,
-                                             nprdma_events_fork_child);
+                                             nprdma_events_unlock);
 }
 
 
@@ -815,7 +820,7 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
         return UCS_ERR_NO_MEMORY;
     }
 
-    pthread_mutex_lock(&nprdma_events.lock);
+    nprdma_events_lock();
     if (nprdma_events.users == 0) {
         status = nprdma_events_install();
     } else if (!nprdma_events.state->is_owner) {
@@ -832,7 +837,7 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
             status = UCS_ERR_EXCEEDS_LIMIT;
         }
     }
-    pthread_mutex_unlock(&nprdma_events.lock);
+    nprdma_events_unlock();
     return status;
 }
 
@@ -840,7 +845,7 @@ void nprdma_events_remove(const nprdma_listener_t *listener)
 {
     nprdma_events_entry_t *entry;
 
-    pthread_mutex_lock(&nprdma_events.lock);
+    nprdma_events_lock();
     entry = nprdma_events_find(listener);
     if (entry != NULL) {
         atomic_store(&entry->listener, NULL);
@@ -852,5 +857,5 @@ void nprdma_events_remove(const nprdma_listener_t *listener)
     if (--nprdma_events.users == 0) {
         nprdma_events_uninstall();
     }
-    pthread_mutex_unlock(&nprdma_events.lock);
+    nprdma_events_unlock();
 }

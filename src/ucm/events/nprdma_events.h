@@ -76,6 +76,12 @@ void nprdma_events_take(nprdma_span_t taken, nprdma_span_t gone);
 void nprdma_events_unblock(void);
 
 
+/* Excludes fork(): for what adds handlers of UCM. After the first
+ * nprdma_events_add(), and not for memory hooks. */
+void nprdma_events_lock(void);
+void nprdma_events_unlock(void);
+
+
 /* Allocate zeroed memory that is all zeros in a forked child, too. So a child
  * can tell the objects of its parent from its own. */
 void *nprdma_events_alloc_wiped(size_t size);

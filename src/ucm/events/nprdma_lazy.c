@@ -14,12 +14,15 @@
 #include <ucs/sys/math.h>
 
 #include <dlfcn.h>
-#include <fcntl.h>
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 
 /* Blocks that are known at most; others are unmapped as ever */
@@ -33,11 +36,8 @@
 #define NPRDMA_LAZY_PRIO_BEFORE (-2)
 #define NPRDMA_LAZY_PRIO_AFTER  1
 
-/* Pages whose presence is asked for at once */
+/* Pages whose presence is asked for at once: a power of two */
 #define NPRDMA_LAZY_BATCH 1024
-
-#define NPRDMA_LAZY_RW  (NPRDMA_PROCMAP_READABLE | NPRDMA_PROCMAP_WRITABLE)
-#define NPRDMA_LAZY_ALL nprdma_span(0, UINTPTR_MAX)
 
 
 /* States of a place. A place is claimed by compare-and-swap, and its thread
@@ -63,9 +63,8 @@ typedef struct nprdma_lazy_place {
 
 /* In memory that is all zeros in a forked child: it has no pool */
 typedef struct nprdma_lazy {
-    uint32_t            is_owner;
-    _Atomic uint32_t    paused;
-    size_t              limit;
+    _Atomic uint32_t    users;
+    _Atomic size_t      limit; /* Of bytes; zero: nothing is kept any more */
     _Atomic uint64_t    order;
     _Atomic uint64_t    bytes; /* Kept, or about to be or to go */
     _Atomic uint64_t    reused;
@@ -74,21 +73,10 @@ typedef struct nprdma_lazy {
 } nprdma_lazy_t;
 
 
-static struct {
-    pthread_mutex_t lock;         /* Held during fork() */
-    unsigned        users;
-    int             has_handlers; /* Of UCM, until the process ends */
-    int             maps_fd;
-    int             uffd;         /* As nprdma_uffd_is_foreign() needs it */
-    size_t          page_size;
-    nprdma_lazy_t   *state;       /* Until the process ends */
-} nprdma_lazy = {
-    .lock    = PTHREAD_MUTEX_INITIALIZER,
-    .maps_fd = -1,
-    .uffd    = -1
-};
-
-static pthread_once_t nprdma_lazy_once = PTHREAD_ONCE_INIT;
+/* They change under nprdma_events_lock(). The pool stays until the process
+ * ends, as its handlers of UCM do. */
+static nprdma_lazy_t *nprdma_lazy_pool;
+static int nprdma_lazy_uffd = -1; /* As nprdma_uffd_is_foreign() needs it */
 
 
 /* ---- memory of a block, by raw system calls ---- */
@@ -103,127 +91,109 @@ static int nprdma_lazy_protect(nprdma_span_t block, long prot)
            (syscall(SYS_mprotect, block.start, length, prot) == 0);
 }
 
+NPRDMA_HOOK
+static int nprdma_lazy_advise(nprdma_span_t span, int advice)
+{
+    return syscall(SYS_madvise, span.start, span.end - span.start, advice) ==
+           0;
+}
+
 /* The dynamic linker maps libraries by system calls of its own: no hook could
- * give something back for them */
+ * give something back for them. What is inaccessible is not of RLIMIT_DATA. */
 NPRDMA_HOOK
 static int nprdma_lazy_is_limited(void)
 {
-    struct rlimit as, data;
+    struct rlimit limit;
 
-    return (getrlimit(RLIMIT_AS, &as) != 0) ||
-           (getrlimit(RLIMIT_DATA, &data) != 0) ||
-           (as.rlim_cur != RLIM_INFINITY) || (data.rlim_cur != RLIM_INFINITY);
+    return (getrlimit(RLIMIT_AS, &limit) != 0) ||
+           (limit.rlim_cur != RLIM_INFINITY);
 }
 
-/* Make a block inaccessible and let the kernel have its pages, if it is in all
- * its bytes as mmap() makes it. @return Zero if it is to be unmapped. */
+/* Make a block inaccessible and let the kernel have its pages. @return Zero if
+ * it is to be unmapped. */
 NPRDMA_HOOK
 static int nprdma_lazy_close(nprdma_span_t block)
 {
-    int whole = nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block,
-                                        NPRDMA_LAZY_RW);
-
     /* The program waits for UFFD_EVENT_UNMAP of what it watches */
-    if (!whole ||
-        ((nprdma_lazy.uffd >= 0) &&
-         nprdma_uffd_is_foreign(nprdma_lazy.uffd, block,
-                                (whole > 1) ? nprdma_lazy.page_size : 0))) {
+    if (nprdma_uffd_is_foreign(nprdma_lazy_uffd, block, 0)) {
         return 0;
     }
 
     /* No thread writes to the pages any more when the kernel may take them. It
-     * refuses this for memory that is sealed, locked or shared, and holes. */
+     * refuses this for memory that is sealed, locked, shared or of a file, and
+     * holes. A child gets none of it. */
     if (!nprdma_lazy_protect(block, PROT_NONE) ||
-        (syscall(SYS_madvise, block.start, block.end - block.start,
-                 MADV_FREE) != 0)) {
+        !nprdma_lazy_advise(block, MADV_FREE) ||
+        !nprdma_lazy_advise(block, MADV_DONTFORK)) {
         nprdma_lazy_protect(block, PROT_READ | PROT_WRITE);
         return 0;
     }
 
     /* MPOL_DEFAULT, since no call tells whether there is a policy */
     syscall(SYS_mbind, block.start, block.end - block.start, 0, NULL, 0, 0);
-    return 1;
+    return nprdma_procmap_is_inaccessible(block);
 }
 
-/* By a call that fails for locked memory and for holes, and does nothing to
- * private memory: see msync(2) */
-NPRDMA_HOOK
-static int nprdma_lazy_is_locked(uintptr_t start, size_t length)
-{
-    return syscall(SYS_msync, start, length, MS_ASYNC | MS_INVALIDATE) != 0;
-}
-
-/* As after mlockall(MCL_FUTURE) */
+/* As after mlockall(MCL_FUTURE). By a call that fails for locked memory and for
+ * holes, and does nothing to private memory: see msync(2) */
 NPRDMA_HOOK
 static int nprdma_lazy_is_new_locked(void)
 {
-    long page = syscall(SYS_mmap, NULL, nprdma_lazy.page_size, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t size = (size_t)sysconf(_SC_PAGESIZE);
+    long page   = syscall(SYS_mmap, NULL, size, PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     int is_locked;
 
-    is_locked = nprdma_lazy_is_locked(page, nprdma_lazy.page_size);
-    syscall(SYS_munmap, page, nprdma_lazy.page_size);
+    is_locked = syscall(SYS_msync, page, size, MS_ASYNC | MS_INVALIDATE) != 0;
+    syscall(SYS_munmap, page, size);
     return is_locked;
 }
 
 /* Makes no page present that is not, and writes to no page that is zero: the
- * kernel may have one such page for all. What is absent may be in swap. */
+ * kernel may have one such page for all. What is absent may be in swap, from
+ * where MADV_FREE takes it. Zero if the kernel refuses that. */
 NPRDMA_HOOK
-static void nprdma_lazy_zero(nprdma_span_t block)
+static int nprdma_lazy_zero(nprdma_span_t block)
 {
-    const size_t page_size = nprdma_lazy.page_size;
-    char *end              = (char*)block.end;
-    char *page             = (char*)block.start;
-    char *absent           = page; /* From here to the page none is present */
+    const size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char present[NPRDMA_LAZY_BATCH];
-    size_t i;
+    nprdma_span_t batch;
+    size_t absent, i;
+    char *page;
 
-    for (i = 0; page < end; ++i, page += page_size) {
-        if (i % NPRDMA_LAZY_BATCH == 0) {
-            syscall(SYS_mincore, page,
-                    ucs_min((size_t)(end - page), sizeof(present) * page_size),
-                    present);
+    for (batch = block; batch.start < block.end; batch.start = batch.end) {
+        /* The next multiple, so that no huge page is cut into two */
+        batch.end = ucs_min(ucs_align_up(batch.start + 1,
+                                         sizeof(present) * page_size),
+                            block.end);
+        syscall(SYS_mincore, batch.start, batch.end - batch.start, present);
+        page = (char*)batch.start;
+        for (absent = i = 0; page < (char*)batch.end; ++i, page += page_size) {
+            if (!(present[i] & 1)) {
+                ++absent;
+            } else if ((*page != 0) ||
+                       (memcmp(page, page + 1, page_size - 1) != 0)) {
+                memset(page, 0, page_size);
+            }
         }
-        if (!(present[i % NPRDMA_LAZY_BATCH] & 1)) {
-            continue;
-        }
-
-        if (absent < page) {
-            syscall(SYS_madvise, absent, page - absent, MADV_DONTNEED);
-        }
-        absent = page + page_size;
-        if ((*page != 0) || (memcmp(page, page + 1, page_size - 1) != 0)) {
-            memset(page, 0, page_size);
+        if ((absent > 0) && !nprdma_lazy_advise(batch, MADV_FREE)) {
+            return 0;
         }
     }
-    if (absent < end) {
-        syscall(SYS_madvise, absent, end - absent, MADV_DONTNEED);
-    }
+    return 1;
 }
 
 /* Make a kept block as mmap() makes memory. @return Zero if it is to go. */
 NPRDMA_HOOK
 static int nprdma_lazy_open(nprdma_span_t block)
 {
-    if (!nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, 0) ||
-        nprdma_lazy_is_new_locked() ||
-        nprdma_lazy_is_locked(block.start, block.end - block.start) ||
-        !nprdma_lazy_protect(block, PROT_READ | PROT_WRITE)) {
-        return 0;
-    }
-
-    nprdma_lazy_zero(block);
-    return 1;
-}
-
-/* Zero if the kernel refuses it for now. What has become of something else, or
- * was sealed, is let alone. */
-NPRDMA_HOOK
-static int nprdma_lazy_unmap(nprdma_span_t block)
-{
-    return !nprdma_procmap_is_whole(nprdma_lazy.maps_fd, block, 0) ||
-           (syscall(SYS_munmap, block.start, block.end - block.start) == 0) ||
-           (errno == EPERM);
+    return nprdma_procmap_is_inaccessible(block) &&
+           !nprdma_lazy_is_new_locked() &&
+           (syscall(SYS_msync, block.start, block.end - block.start,
+                    MS_ASYNC | MS_INVALIDATE) == 0) &&
+           nprdma_lazy_advise(block, MADV_DOFORK) &&
+           nprdma_lazy_protect(block, PROT_READ | PROT_WRITE) &&
+           nprdma_lazy_zero(block);
 }
 
 
@@ -251,16 +221,20 @@ static nprdma_span_t nprdma_lazy_block(const nprdma_lazy_place_t *place)
     return nprdma_span(atomic_load(&place->start), atomic_load(&place->end));
 }
 
-/* The block of a claimed place is not kept any more */
+/* The block of a claimed place is not kept any more, which is counted */
 NPRDMA_HOOK
-static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
+static void nprdma_lazy_forget(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
+                               _Atomic uint64_t *counter)
 {
+    atomic_fetch_add(counter, 1);
     atomic_fetch_sub(&lazy->bytes, place->end - place->start);
     atomic_store(&place->state, NPRDMA_LAZY_FREE);
 }
 
 /* Unmap the block of a claimed place, which is free only then: a call that maps
- * other memory there waits for that. Zero if it stays; never if it must go. */
+ * other memory there waits for that. Zero if the kernel refuses it for now, and
+ * it stays; never if it must go. What has become of something else, or was
+ * sealed, is let alone. */
 NPRDMA_HOOK
 static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
                                int must)
@@ -269,12 +243,14 @@ static int nprdma_lazy_release(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place,
     int is_gone;
 
     nprdma_events_take(block, block);
-    is_gone = nprdma_lazy_unmap(block) || must;
+    is_gone = !nprdma_procmap_is_inaccessible(block) ||
+              (syscall(SYS_munmap, block.start, block.end - block.start) ==
+               0) || (errno == EPERM) || must;
     nprdma_events_unblock();
     if (is_gone) {
-        atomic_fetch_add(&lazy->dropped, 1);
-        nprdma_lazy_forget(lazy, place);
+        nprdma_lazy_forget(lazy, place, &lazy->dropped);
     } else {
+        atomic_store(&place->order, atomic_fetch_add(&lazy->order, 1));
         atomic_store(&place->state, NPRDMA_LAZY_KEPT);
     }
     return is_gone;
@@ -319,22 +295,16 @@ static void nprdma_lazy_clear(nprdma_lazy_t *lazy, nprdma_span_t span,
     for (place = lazy->places; place < lazy->places + NPRDMA_LAZY_NUM_PLACES;
          ++place) {
         state = nprdma_lazy_claim_in(place, span);
-        if (state == NPRDMA_LAZY_FREE) {
-            continue;
-        }
-
-        if (state == NPRDMA_LAZY_LIVE) {
-            if ((exact_p != NULL) && (*exact_p == NULL) &&
-                (place->start == span.start) && (place->end == span.end)) {
-                *exact_p = place;
-                continue;
-            }
-            atomic_store(&place->state, NPRDMA_LAZY_FREE);
-        } else if (is_gone) {
-            atomic_fetch_add(&lazy->dropped, 1);
-            nprdma_lazy_forget(lazy, place);
-        } else {
+        if ((state == NPRDMA_LAZY_KEPT) && !is_gone) {
             nprdma_lazy_release(lazy, place, 1);
+        } else if (state == NPRDMA_LAZY_KEPT) {
+            nprdma_lazy_forget(lazy, place, &lazy->dropped);
+        } else if ((state == NPRDMA_LAZY_LIVE) && (exact_p != NULL) &&
+                   (*exact_p == NULL) && (place->start == span.start) &&
+                   (place->end == span.end)) {
+            *exact_p = place;
+        } else if (state == NPRDMA_LAZY_LIVE) {
+            atomic_store(&place->state, NPRDMA_LAZY_FREE);
         }
     }
 }
@@ -363,51 +333,41 @@ static nprdma_lazy_place_t *nprdma_lazy_take(nprdma_lazy_t *lazy, size_t length,
     return found;
 }
 
-/* @return Nonzero unless there is no block that can be unmapped */
-NPRDMA_HOOK
-static int nprdma_lazy_drop_oldest(nprdma_lazy_t *lazy)
-{
-    nprdma_lazy_place_t *place = nprdma_lazy_take(lazy, 0, 0);
-
-    return (place != NULL) && nprdma_lazy_release(lazy, place, 0);
-}
-
-/* Unmap all. Blocks that are neighbours are one mapping. If there are too many
+/* Unmap kept blocks, the oldest first, until there are no more bytes than a
+ * number. Blocks that are neighbours are one mapping. If there are too many
  * mappings, only its ends can be unmapped: the others follow. */
 NPRDMA_HOOK
-static unsigned nprdma_lazy_drop_all(nprdma_lazy_t *lazy)
+static void nprdma_lazy_trim(nprdma_lazy_t *lazy, size_t bytes)
 {
-    unsigned total = 0, before, round, i;
+    unsigned failed = 0;
+    nprdma_lazy_place_t *place;
 
-    /* Other threads may go on to keep blocks */
-    for (round = 0; round < NPRDMA_LAZY_NUM_PLACES; ++round) {
-        before = total;
-        for (i = 0; i < NPRDMA_LAZY_NUM_PLACES; ++i) {
-            if (nprdma_lazy_claim(&lazy->places[i], NPRDMA_LAZY_KEPT)) {
-                total += nprdma_lazy_release(lazy, &lazy->places[i], 0);
-            }
+    while ((atomic_load(&lazy->bytes) > bytes) &&
+           (failed < NPRDMA_LAZY_NUM_PLACES)) {
+        place = nprdma_lazy_take(lazy, 0, 0);
+        if (place == NULL) {
+            return;
         }
-        if (total == before) {
-            break;
-        }
+        failed = nprdma_lazy_release(lazy, place, 0) ? 0 : (failed + 1);
     }
-    return total;
 }
 
 /* mmap() has made a block that may be kept. If there are too many it is not. */
 NPRDMA_HOOK
 static void nprdma_lazy_made(nprdma_lazy_t *lazy, nprdma_span_t block)
 {
+    nprdma_lazy_place_t *oldest;
     unsigned i = 0;
 
     if ((block.end - block.start < NPRDMA_LAZY_MIN) ||
-        (block.end - block.start > lazy->limit / 2)) {
+        (block.end - block.start > atomic_load(&lazy->limit) / 2)) {
         return;
     }
 
     while (!nprdma_lazy_claim(&lazy->places[i], NPRDMA_LAZY_FREE)) {
         if (++i == NPRDMA_LAZY_NUM_PLACES) {
-            if (!nprdma_lazy_drop_oldest(lazy)) {
+            oldest = nprdma_lazy_take(lazy, 0, 0);
+            if ((oldest == NULL) || !nprdma_lazy_release(lazy, oldest, 0)) {
                 return;
             }
             i = 0;
@@ -418,7 +378,8 @@ static void nprdma_lazy_made(nprdma_lazy_t *lazy, nprdma_span_t block)
     atomic_store(&lazy->places[i].state, NPRDMA_LAZY_LIVE);
 }
 
-/* @return Nonzero if the block of a claimed place is kept */
+/* @return Nonzero if the block of a claimed place is kept. What ends the pool
+ * sets the limit to zero, and then waits for the place. */
 NPRDMA_HOOK
 static int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
 {
@@ -426,24 +387,16 @@ static int nprdma_lazy_keep(nprdma_lazy_t *lazy, nprdma_lazy_place_t *place)
 
     /* Counted before it is kept, so that the limit always holds */
     atomic_fetch_add(&lazy->bytes, block.end - block.start);
-    while ((atomic_load(&lazy->bytes) > lazy->limit) &&
-           nprdma_lazy_drop_oldest(lazy)) {
-    }
-
-    if ((atomic_load(&lazy->bytes) > lazy->limit) ||
-        (atomic_load(&lazy->paused) > 0) || nprdma_lazy_is_limited() ||
-        !nprdma_lazy_close(block)) {
-        nprdma_lazy_forget(lazy, place);
+    nprdma_lazy_trim(lazy, atomic_load(&lazy->limit));
+    if ((atomic_load(&lazy->bytes) > atomic_load(&lazy->limit)) ||
+        nprdma_lazy_is_limited() || !nprdma_lazy_close(block)) {
+        atomic_fetch_sub(&lazy->bytes, block.end - block.start);
+        atomic_store(&place->state, NPRDMA_LAZY_FREE);
         return 0;
     }
 
     atomic_store(&place->order, atomic_fetch_add(&lazy->order, 1));
     atomic_store(&place->state, NPRDMA_LAZY_KEPT);
-
-    /* Either this sees the pause, or the pause has seen the place */
-    if (atomic_load(&lazy->paused) > 0) {
-        nprdma_lazy_clear(lazy, block, 0, NULL);
-    }
     return 1;
 }
 
@@ -452,8 +405,8 @@ NPRDMA_HOOK
 static void *nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
 {
     nprdma_lazy_place_t *place = nprdma_lazy_take(lazy, length, 1);
+    void *address              = MAP_FAILED;
     nprdma_span_t block;
-    int is_open;
 
     if (place == NULL) {
         return MAP_FAILED;
@@ -463,16 +416,14 @@ static void *nprdma_lazy_reuse(nprdma_lazy_t *lazy, size_t length)
      * what the block had */
     block = nprdma_lazy_block(place);
     nprdma_events_block(block);
-    is_open = (block.end - block.start == length) && nprdma_lazy_open(block);
-    nprdma_events_unblock();
-    if (!is_open) {
+    if ((block.end - block.start == length) && nprdma_lazy_open(block)) {
+        address = (void*)block.start;
+        nprdma_lazy_forget(lazy, place, &lazy->reused);
+    } else {
         nprdma_lazy_release(lazy, place, 0);
-        return MAP_FAILED;
     }
-
-    atomic_fetch_add(&lazy->reused, 1);
-    nprdma_lazy_forget(lazy, place);
-    return (void*)block.start;
+    nprdma_events_unblock();
+    return address;
 }
 
 
@@ -496,16 +447,14 @@ static nprdma_span_t nprdma_lazy_changed(ucm_event_type_t type,
 {
     switch (type) {
     case UCM_EVENT_MMAP: /* A hint, or more than that */
-        return (event->mmap.address == NULL) ? nprdma_span(0, 0) :
-               nprdma_huge_mmap(event->mmap.address, event->mmap.size,
+        return nprdma_huge_mmap(event->mmap.address, event->mmap.size,
                                 event->mmap.flags, event->mmap.fd);
     case UCM_EVENT_MUNMAP:
         return nprdma_huge_pages(event->munmap.address, event->munmap.size);
     case UCM_EVENT_MREMAP: /* Not all versions of UCM report the target */
-        return (event->mremap.flags & MREMAP_FIXED) ? NPRDMA_LAZY_ALL :
+        return (event->mremap.flags & MREMAP_FIXED) ?
+               nprdma_span(0, UINTPTR_MAX) :
                nprdma_huge_pages(event->mremap.address, event->mremap.old_size);
-    case UCM_EVENT_SHMAT: /* It may lack memory or mappings, as mremap() */
-        return NPRDMA_LAZY_ALL;
     case UCM_EVENT_MADVISE: /* What it does may outlive the contents */
         return nprdma_huge_pages(event->madvise.addr, event->madvise.length);
     default:
@@ -522,14 +471,15 @@ static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
     int saved_errno            = errno;
     nprdma_span_t span;
 
-    if (!lazy->is_owner) {
+    if (atomic_load(&lazy->users) == 0) {
         return;
     }
 
     /* The call may need what is kept */
     if ((atomic_load(&lazy->bytes) > 0) &&
-        ((type == UCM_EVENT_MREMAP) || nprdma_lazy_is_limited())) {
-        nprdma_lazy_drop_all(lazy);
+        ((type == UCM_EVENT_MREMAP) || (type == UCM_EVENT_SHMAT) ||
+         nprdma_lazy_is_limited())) {
+        nprdma_lazy_trim(lazy, 0);
     }
 
     span = nprdma_lazy_changed(type, event);
@@ -539,12 +489,11 @@ static void nprdma_lazy_before(ucm_event_type_t type, ucm_event_t *event,
         if ((exact != NULL) && nprdma_lazy_keep(lazy, exact)) {
             event->munmap.result = 0;
         }
-    } else if (span.start < span.end) {
-        nprdma_lazy_clear(lazy, span, 0, NULL);
     } else if ((type == UCM_EVENT_MMAP) && nprdma_lazy_is_plain(event) &&
                (event->mmap.result == MAP_FAILED)) {
-        event->mmap.result = nprdma_lazy_reuse(
-                lazy, nprdma_huge_pages(NULL, event->mmap.size).end);
+        event->mmap.result = nprdma_lazy_reuse(lazy, span.end);
+    } else {
+        nprdma_lazy_clear(lazy, span, 0, NULL);
     }
     errno = saved_errno;
 }
@@ -557,13 +506,14 @@ static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
     int saved_errno     = errno;
     nprdma_span_t span;
 
-    if (!lazy->is_owner || (type != UCM_EVENT_MMAP)) {
+    if ((atomic_load(&lazy->users) == 0) || (type != UCM_EVENT_MMAP)) {
         return;
     }
 
     /* Made once more if the pool has had the memory, or mappings */
     if ((event->mmap.result == MAP_FAILED) && (saved_errno == ENOMEM) &&
-        (nprdma_lazy_drop_all(lazy) > 0)) {
+        (atomic_load(&lazy->bytes) > 0)) {
+        nprdma_lazy_trim(lazy, 0);
         event->mmap.result = (void*)syscall(SYS_mmap, event->mmap.address,
                                             event->mmap.size, event->mmap.prot,
                                             event->mmap.flags, event->mmap.fd,
@@ -583,76 +533,31 @@ static void nprdma_lazy_after(ucm_event_type_t type, ucm_event_t *event,
 
 /* ---- use ---- */
 
-static int nprdma_lazy_is_owner(void)
-{
-    return (nprdma_lazy.state != NULL) && nprdma_lazy.state->is_owner;
-}
-
-/* When this returns nothing is kept, until the pause ends */
-static void nprdma_lazy_pause(nprdma_lazy_t *lazy)
-{
-    atomic_store(&lazy->paused, 1);
-    nprdma_lazy_clear(lazy, NPRDMA_LAZY_ALL, 0, NULL);
-}
-
-/* A child never pays for copies of kept pages: they are unmapped before */
-static void nprdma_lazy_fork_prepare(void)
-{
-    pthread_mutex_lock(&nprdma_lazy.lock);
-    if (nprdma_lazy_is_owner()) {
-        nprdma_lazy_pause(nprdma_lazy.state);
-    }
-}
-
-static void nprdma_lazy_fork_parent(void)
-{
-    if (nprdma_lazy_is_owner()) {
-        atomic_store(&nprdma_lazy.state->paused, 0);
-    }
-    pthread_mutex_unlock(&nprdma_lazy.lock);
-}
-
-static void nprdma_lazy_fork_child(void)
-{
-    pthread_mutex_unlock(&nprdma_lazy.lock);
-}
-
-static void nprdma_lazy_prepare(void)
-{
-    nprdma_lazy.page_size = (size_t)sysconf(_SC_PAGESIZE);
-    if (pthread_atfork(nprdma_lazy_fork_prepare, nprdma_lazy_fork_parent,
-                       nprdma_lazy_fork_child) == 0) {
-        nprdma_lazy.state =
-                nprdma_events_alloc_wiped(sizeof(*nprdma_lazy.state));
-    }
-}
-
-static void nprdma_lazy_close_fds(void)
-{
-    close(nprdma_lazy.maps_fd);
-    close(nprdma_lazy.uffd);
-    nprdma_lazy.maps_fd = nprdma_lazy.uffd = -1;
-}
-
 /* Handlers stay. A child that removed what it has inherited would wait for ever
  * for a thread of the parent that was in a hook. */
 static void nprdma_lazy_uninstall(nprdma_lazy_t *lazy)
 {
-    nprdma_lazy_pause(lazy);
-    lazy->is_owner = 0;
-    nprdma_lazy_close_fds();
+    atomic_store(&lazy->limit, 0);
+    nprdma_lazy_clear(lazy, nprdma_span(0, UINTPTR_MAX), 0, NULL);
+    atomic_store(&lazy->users, 0);
+    close(nprdma_lazy_uffd);
+    nprdma_lazy_uffd = -1;
 }
 
-static int nprdma_lazy_add_handlers(void)
+/* Once per process. If UCM refuses a handler, no block comes back. */
+static nprdma_lazy_t *nprdma_lazy_prepare(void)
 {
     const int types = NPRDMA_LAZY_TYPES | UCM_EVENT_FLAG_NO_INSTALL;
+    nprdma_lazy_t *lazy;
 
-    return (ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_AFTER,
-                                  nprdma_lazy_after, nprdma_lazy.state) ==
-            UCS_OK) &&
-           (ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_BEFORE,
-                                  nprdma_lazy_before, nprdma_lazy.state) ==
-            UCS_OK);
+    lazy = nprdma_events_alloc_wiped(sizeof(*lazy));
+    if (lazy != NULL) {
+        ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_AFTER, nprdma_lazy_after,
+                              lazy);
+        ucm_set_event_handler(types, NPRDMA_LAZY_PRIO_BEFORE,
+                              nprdma_lazy_before, lazy);
+    }
+    return lazy;
 }
 
 /* Whether a block is kept and comes back: an allocator may have an mmap() of
@@ -669,7 +574,7 @@ static int nprdma_lazy_works(nprdma_lazy_t *lazy)
             munmap(ptr, NPRDMA_LAZY_MIN);
         }
     }
-    nprdma_lazy_drop_all(lazy);
+    nprdma_lazy_trim(lazy, 0);
     works        = (lazy->reused > 0);
     lazy->reused = lazy->dropped = 0;
     return works;
@@ -684,22 +589,11 @@ static const char *nprdma_lazy_install(nprdma_lazy_t *lazy, size_t limit)
         return "a sanitizer follows the addresses of this process";
     }
 
-    if (lazy == NULL) {
-        return "no memory";
-    }
-
-    nprdma_lazy_close_fds(); /* They may be those of the parent */
-    nprdma_lazy.maps_fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-    nprdma_lazy.uffd    = nprdma_uffd_open_probe();
-    nprdma_lazy.users   = 0;
-    memset(lazy, 0, sizeof(*lazy));
-    lazy->limit    = limit;
-    lazy->is_owner = 1;
-    if (!nprdma_lazy.has_handlers) {
-        nprdma_lazy.has_handlers = nprdma_lazy_add_handlers();
-    }
+    close(nprdma_lazy_uffd); /* It may be that of the parent */
+    nprdma_lazy_uffd = nprdma_uffd_open_probe();
+    memset(lazy->places, 0, sizeof(lazy->places));
+    atomic_store(&lazy->limit, limit);
     if (!nprdma_lazy_works(lazy)) {
-        nprdma_lazy_uninstall(lazy);
         return "UCX does not report mmap() and munmap(), or the kernel refuses "
                "to protect memory, locks it (mlockall) or limits it (ulimit)";
     }
@@ -710,16 +604,21 @@ static const char *nprdma_lazy_install(nprdma_lazy_t *lazy, size_t limit)
 
 int nprdma_lazy_start(size_t limit)
 {
-    const char *why = NULL;
+    const char *why = "no memory";
+    nprdma_lazy_t *lazy;
 
-    /* Before the lock is taken for the first time */
-    pthread_once(&nprdma_lazy_once, nprdma_lazy_prepare);
-    pthread_mutex_lock(&nprdma_lazy.lock);
-    if (!nprdma_lazy_is_owner()) {
-        why = nprdma_lazy_install(nprdma_lazy.state, limit);
+    nprdma_events_lock();
+    if (nprdma_lazy_pool == NULL) {
+        nprdma_lazy_pool = nprdma_lazy_prepare();
     }
-    nprdma_lazy.users += (why == NULL);
-    pthread_mutex_unlock(&nprdma_lazy.lock);
+    lazy = nprdma_lazy_pool;
+    if (lazy != NULL) {
+        why = (lazy->users++ > 0) ? NULL : nprdma_lazy_install(lazy, limit);
+        if (why != NULL) {
+            nprdma_lazy_uninstall(lazy);
+        }
+    }
+    nprdma_events_unlock();
     if (why != NULL) {
         ucs_warn("UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps nothing: "
                  "%s", why);
@@ -729,16 +628,18 @@ int nprdma_lazy_start(size_t limit)
 
 void nprdma_lazy_stop(void)
 {
-    pthread_mutex_lock(&nprdma_lazy.lock);
-    if (--nprdma_lazy.users == 0) {
-        nprdma_lazy_uninstall(nprdma_lazy.state);
+    nprdma_events_lock();
+    if (nprdma_lazy_pool->users > 1) {
+        --nprdma_lazy_pool->users;
+    } else {
+        nprdma_lazy_uninstall(nprdma_lazy_pool);
     }
-    pthread_mutex_unlock(&nprdma_lazy.lock);
+    nprdma_events_unlock();
 }
 
 void nprdma_lazy_query(nprdma_lazy_stats_t *stats)
 {
-    nprdma_lazy_t *lazy = nprdma_lazy.state;
+    nprdma_lazy_t *lazy = nprdma_lazy_pool;
 
     memset(stats, 0, sizeof(*stats));
     if (lazy != NULL) {

@@ -21,9 +21,6 @@ BEGIN_C_DECLS
 /* The C library maps each larger block by itself: it may be a buffer */
 #define NPRDMA_LAZY_MIN ((size_t)128 * 1024)
 
-/* Bytes that are kept at most */
-#define NPRDMA_LAZY_MAX ((size_t)1 << 40)
-
 
 typedef struct nprdma_lazy_stats {
     uint64_t bytes;   /* Of blocks that are kept now */

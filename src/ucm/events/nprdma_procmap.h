@@ -6,6 +6,7 @@
 #include "nprdma_hook.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -16,9 +17,8 @@
  * headers lack (include/uapi/linux/fs.h). It fills the fields vma_xx with the
  * mapping that has an address. */
 
-/* Of query_flags: only a mapping with this; and of vma_flags */
-#define NPRDMA_PROCMAP_READABLE  (1u << 0)
-#define NPRDMA_PROCMAP_WRITABLE  (1u << 1)
+/* Of query_flags: only a mapping with this */
+#define NPRDMA_PROCMAP_WRITABLE (1u << 1)
 
 typedef struct nprdma_procmap_query {
     uint64_t size; /* Of this structure */
@@ -42,30 +42,27 @@ typedef struct nprdma_procmap_query {
 #define NPRDMA_PROCMAP_QUERY _IOWR('f', 17, nprdma_procmap_query_t)
 
 
-/* Whether one private anonymous mapping without a name, and with these flags,
- * covers a span, by /proc/self/maps: 2 if so, 0 if not, 1 if the kernel does
- * not tell. The kernel merges neighbours, so the mapping may be larger, but if
- * a border is inside of the span, its parts differ. For memory hooks; changes
- * errno. */
+/* Whether one private anonymous mapping that allows no access covers a span;
+ * nonzero also if the kernel does not tell. It merges neighbours, so the
+ * mapping may be larger. For memory hooks; changes errno. */
 NPRDMA_HOOK
-static inline int
-nprdma_procmap_is_whole(int fd, nprdma_span_t span, uint64_t flags)
+static inline int nprdma_procmap_is_inaccessible(nprdma_span_t span)
 {
     nprdma_procmap_query_t query;
-    char name[128]; /* Longer than any that prctl() gives */
+    long fd, error;
 
     memset(&query, 0, sizeof(query));
-    query.size          = sizeof(query);
-    query.query_addr    = span.start;
-    query.vma_name_addr = (uintptr_t)name;
-    query.vma_name_size = sizeof(name);
-    if (syscall(SYS_ioctl, fd, NPRDMA_PROCMAP_QUERY, &query) != 0) {
-        return errno != ENOENT;
-    }
+    query.size       = sizeof(query);
+    query.query_addr = span.start;
 
-    return ((query.vma_end >= span.end) && (query.inode == 0) &&
-            (query.vma_page_size == (uint64_t)sysconf(_SC_PAGESIZE)) &&
-            (query.vma_name_size == 0) && (query.vma_flags == flags)) ? 2 : 0;
+    fd    = syscall(SYS_openat, AT_FDCWD, "/proc/self/maps",
+                    O_RDONLY | O_CLOEXEC);
+    error = (syscall(SYS_ioctl, fd, NPRDMA_PROCMAP_QUERY, &query) == 0) ? 0 :
+                                                                          errno;
+    syscall(SYS_close, fd);
+    return (error == 0) ? ((query.vma_end >= span.end) && (query.inode == 0) &&
+                           (query.vma_flags == 0)) :
+                          (error != ENOENT);
 }
 
 #endif

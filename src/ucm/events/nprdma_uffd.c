@@ -65,7 +65,9 @@ int nprdma_uffd_is_foreign(int probe, nprdma_span_t span, size_t page_size)
 {
     struct uffdio_register watch;
 
-    if ((page_size > 0) && nprdma_uffd_is_free(probe, span.start, page_size)) {
+    if ((probe < 0) ||
+        ((page_size > 0) &&
+         nprdma_uffd_is_free(probe, span.start, page_size))) {
         return 0;
     }
 

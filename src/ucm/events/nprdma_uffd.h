@@ -11,7 +11,8 @@ BEGIN_C_DECLS
 
 
 /* Open a userfaultfd that is only for nprdma_uffd_is_foreign(). -1: the kernel
- * gives this process none, and so none to the program that it runs. */
+ * gives this process none, and so none to the program that it runs; then
+ * nothing is foreign. */
 int nprdma_uffd_open_probe(void);
 
 /* Find out whether the application watches whole pages of writable private

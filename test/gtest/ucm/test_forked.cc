@@ -180,7 +180,7 @@ const held_lock locks[] = {
     { "events", true, "madvise", nothing,
       []() { return nprdma_events_add(&listener) == UCS_OK; },
       []() { return create() && destroy(); } },
-    { "lazy", true, "/proc/self/maps", []() { return create(); }, keeping,
+    { "lazy", true, "madvise", []() { return create(); }, keeping,
       []() { return create(64u << 20) && destroy(); } },
     { "hook", false, "in a hook", []() { return create(64u << 20); }, in_hook,
       []() { return create(64u << 20) && destroy(); } },
@@ -287,16 +287,19 @@ protected:
             has_forked = true;
             waitpid(pid, &status, 0);
         });
+        bool has_waited = true;
         if (lock.fork_waits) {
             while (!has_forked && ((tid == 0) || !is_waiting(tid))) {
                 std::this_thread::yield();
             }
+            has_waited = !has_forked;
             is_open = true;
         }
         forking.join();
         is_open = true;
         inside.join();
-        return !has_entered ? 11 : (status != 0) ? 12 : use_memory() ? 0 : 13;
+        return !has_entered ? 11 : (status != 0) ? 12 : !has_waited ? 15 :
+               use_memory() ? 0 : 13;
     }
 };
 

@@ -485,7 +485,7 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
         {"RETRY_COUNT", config->device.retry_count, 0, 7},
         {"LAZY_UNMAP", config->mem.lazy_unmap,
          (config->mem.lazy_unmap == 0) ? 0 : 2 * NPRDMA_LAZY_MIN,
-         NPRDMA_LAZY_MAX},
+         UCS_TBYTE},
         {"INJECT: svc_slots", config->svc_slots, 1, 4096},
         {"INJECT: svc_threads", config->svc_threads, 1, 64},
         {"INJECT: svc_queue_len", config->iface.svc_queue_len, 2, 16384},
