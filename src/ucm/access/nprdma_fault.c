@@ -19,7 +19,6 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-#if NPRDMA_TOUCH_SUPPORTED
 
 #define NPRDMA_FAULT_MASK \
     ((UINT64_C(1) << (SIGSEGV - 1)) | (UINT64_C(1) << (SIGBUS - 1)))
@@ -417,43 +416,7 @@ int nprdma_fault_may_touch(void)
            !(blocked & NPRDMA_FAULT_MASK) && nprdma_fault_check();
 }
 
-#else /* The kernel copies all bytes */
-
-int nprdma_fault_install(void)
-{
-    return 0;
-}
-
-int nprdma_fault_check(void)
-{
-    return 0;
-}
-
-void nprdma_fault_remove(void)
-{
-}
-
-int nprdma_fault_enter(nprdma_fault_section_t *section)
-{
-    return 0;
-}
-
-void nprdma_fault_leave(const nprdma_fault_section_t *section)
-{
-}
-
-int nprdma_fault_may_touch(void)
-{
-    return 0;
-}
-
-#endif
-
 int nprdma_fault_is_ready(void)
 {
-#if NPRDMA_TOUCH_SUPPORTED
     return atomic_load_explicit(&nprdma_fault.is_ready, memory_order_relaxed);
-#else
-    return 0;
-#endif
 }
