@@ -53,9 +53,10 @@ void nprdma_huge_init(void)
     fclose(file);
 }
 
+/* Ends at UINTPTR_MAX if it would wrap around */
 NPRDMA_HOOK
-nprdma_span_t nprdma_huge_span(uintptr_t address, size_t length,
-                               size_t page_size)
+static nprdma_span_t nprdma_huge_span(uintptr_t address, size_t length,
+                                      size_t page_size)
 {
     uintptr_t mask = page_size - 1;
     uintptr_t end  = address + length;

@@ -19,13 +19,7 @@ BEGIN_C_DECLS
 void nprdma_huge_init(void);
 
 
-/* The whole pages that hold bytes, for a page size of the mapping. Ends at
- * UINTPTR_MAX if it would wrap around. */
-nprdma_span_t nprdma_huge_span(uintptr_t address, size_t length,
-                               size_t page_size);
-
-
-/* The same for ordinary pages */
+/* The whole ordinary pages that hold bytes */
 nprdma_span_t nprdma_huge_pages(const void *address, size_t length);
 
 
