@@ -13,19 +13,17 @@
 #include <unistd.h>
 
 
-#define NPRDMA_REGIONS_SLAB_SIZE 64
-
 /* Polls of the lock before the processor is yielded */
 #define NPRDMA_REGIONS_SPIN 100
 
 #define NPRDMA_REGIONS_BITS 64 /* Of a word of the bitmap */
 
 
-/* Objects, which are not freed before the table */
-typedef struct nprdma_regions_slab {
-    struct nprdma_regions_slab *next;
-    nprdma_region_obj_t         regions[NPRDMA_REGIONS_SLAB_SIZE];
-} nprdma_regions_slab_t;
+/* In one mapping, which has memory where it was used */
+struct nprdma_regions_memory {
+    nprdma_regions_entry_t entries[2][NPRDMA_REGIONS_MAX];
+    nprdma_region_obj_t    regions[NPRDMA_REGIONS_MAX];
+};
 
 
 /* By system calls: UCM would report calls of the C library to our own hooks */
@@ -44,55 +42,37 @@ static void nprdma_regions_munmap(void *ptr, size_t size)
 
 ucs_status_t nprdma_regions_init(nprdma_regions_t *table)
 {
-    const size_t size = NPRDMA_REGIONS_MAX * sizeof(nprdma_regions_entry_t);
-    nprdma_regions_entry_t *entries;
-
     memset(table, 0, sizeof(*table));
-    entries = nprdma_regions_mmap(2 * size);
-    if (entries == NULL) {
+    table->memory = nprdma_regions_mmap(sizeof(*table->memory));
+    if (table->memory == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
 
-    table->copies[0].entries = entries;
-    table->copies[1].entries = entries + NPRDMA_REGIONS_MAX;
+    table->copies[0].entries = table->memory->entries[0];
+    table->copies[1].entries = table->memory->entries[1];
     return UCS_OK;
 }
 
 void nprdma_regions_cleanup(nprdma_regions_t *table)
 {
-    nprdma_regions_slab_t *slab;
-
-    while ((slab = table->slabs) != NULL) {
-        table->slabs = slab->next;
-        nprdma_regions_munmap(slab, sizeof(*slab));
-    }
-
-    nprdma_regions_munmap(table->copies[0].entries,
-                          2 * NPRDMA_REGIONS_MAX *
-                          sizeof(nprdma_regions_entry_t));
+    nprdma_regions_munmap(table->memory, sizeof(*table->memory));
 }
 
 
 /* ---- objects ---- */
 
-static int nprdma_regions_grow(nprdma_regions_t *table)
+/* One that was used before, if there is one. NULL if all are in use. */
+static nprdma_region_obj_t *nprdma_regions_take_free(nprdma_regions_t *table)
 {
-    nprdma_regions_slab_t *slab = nprdma_regions_mmap(sizeof(*slab));
-    unsigned i;
+    nprdma_region_obj_t *region = table->free;
 
-    if (slab == NULL) {
-        return 0;
+    if (region != NULL) {
+        table->free = region->next;
+    } else if (table->num_used < NPRDMA_REGIONS_MAX) {
+        region = &table->memory->regions[table->num_used++];
+        atomic_store(&region->refs, NPRDMA_REGION_FREE);
     }
-
-    slab->next   = table->slabs;
-    table->slabs = slab;
-    for (i = 0; i < NPRDMA_REGIONS_SLAB_SIZE; ++i) {
-        atomic_store(&slab->regions[i].refs, NPRDMA_REGION_FREE);
-        slab->regions[i].next = table->free;
-        table->free           = &slab->regions[i];
-    }
-
-    return 1;
+    return region;
 }
 
 nprdma_region_obj_t *
@@ -105,11 +85,6 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     size_t info_size;
     char *info;
 
-    if ((nprdma_regions_count(table) == NPRDMA_REGIONS_MAX) ||
-        ((table->free == NULL) && !nprdma_regions_grow(table))) {
-        return NULL;
-    }
-
     info_size = words * (sizeof(*region->retired) + sizeof(*region->pending)) +
                 num_chunks * (sizeof(*region->touched) +
                               sizeof(*region->marks));
@@ -118,8 +93,11 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
         return NULL;
     }
 
-    region      = table->free;
-    table->free = region->next;
+    region = nprdma_regions_take_free(table);
+    if (region == NULL) {
+        nprdma_regions_munmap(info, info_size);
+        return NULL;
+    }
 
     memset(&region->super, 0, sizeof(region->super));
     region->super.address = address;

@@ -90,7 +90,8 @@ typedef struct nprdma_regions {
     _Atomic uint32_t        seq;     /* Readers use copy seq % 2 */
     nprdma_regions_copy_t   copies[2];
     nprdma_region_obj_t    *free;    /* Writers only, as the next one */
-    struct nprdma_regions_slab *slabs;
+    uint32_t                num_used; /* Objects that were ever in use */
+    struct nprdma_regions_memory *memory;
 } nprdma_regions_t;
 
 
