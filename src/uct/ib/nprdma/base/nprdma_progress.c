@@ -408,7 +408,7 @@ static unsigned uct_nprdma_iface_poll(uct_nprdma_iface_t *iface)
     if ((count == 0) || (++iface->num_busy >= UCT_NPRDMA_BUSY_POLLS) ||
         uct_nprdma_rma_has_slices(&iface->rma)) {
         iface->num_busy = 0;
-        uct_nprdma_longest_poll(&iface->rma);
+        uct_nprdma_rma_watch_poll(&iface->rma);
         count          += uct_nprdma_service_progress(
                 uct_nprdma_iface_md(iface)->service);
         if (ucs_unlikely(iface->net.cm.is_polled)) {

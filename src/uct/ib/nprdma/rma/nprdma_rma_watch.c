@@ -34,9 +34,10 @@
  * may compute for any time without a receive. The peer's device, wire-up and
  * service have no reason to. */
 static void
-uct_nprdma_longest_note(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
-                        uct_nprdma_longest_kind_t kind, ucs_time_t now,
-                        uint64_t mark, int is_usual, const char *reason)
+uct_nprdma_rma_watch_note(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_rma_ep_t *ep,
+                          uct_nprdma_longest_kind_t kind, ucs_time_t now,
+                          uint64_t mark, int is_usual, const char *reason)
 {
     uct_nprdma_longest_t *longest = &ep->longest[kind];
     uint64_t *counter             = &iface->net.stats->longest_us;
@@ -62,35 +63,35 @@ uct_nprdma_longest_note(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
 }
 
 static void
-uct_nprdma_longest_connect(uct_nprdma_rma_iface_t *iface,
-                           uct_nprdma_rma_ep_t *ep, ucs_time_t now)
+uct_nprdma_rma_watch_connect(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_ep_t *ep, ucs_time_t now)
 {
     int is_connecting = (ep->net.am.state == UCT_NPRDMA_CONN_CONNECTING) ||
                         (ep->net.svc.state == UCT_NPRDMA_CONN_CONNECTING);
 
-    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_CONNECT, now,
-                            is_connecting, 0, "the connection to be set up");
+    uct_nprdma_rma_watch_note(iface, ep, UCT_NPRDMA_LONGEST_CONNECT, now,
+                              is_connecting, 0, "the connection to be set up");
 }
 
 /* Only some sends of active messages have completions */
 static void
-uct_nprdma_longest_send(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
-                        ucs_time_t now)
+uct_nprdma_rma_watch_send(uct_nprdma_rma_iface_t *iface,
+                          uct_nprdma_rma_ep_t *ep, ucs_time_t now)
 {
     const uct_nprdma_conn_t *conn = &ep->net.am;
     int is_sending                = (conn->state ==
                                      UCT_NPRDMA_CONN_CONNECTED) &&
                                     uct_nprdma_conn_is_watched(conn);
 
-    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_SEND, now,
-                            is_sending ? (1 + (uint64_t)conn->done_sn) : 0, 1,
-                            "an acknowledgement or a posted receive of the "
-                            "peer");
+    uct_nprdma_rma_watch_note(iface, ep, UCT_NPRDMA_LONGEST_SEND, now,
+                              is_sending ? (1 + (uint64_t)conn->done_sn) : 0, 1,
+                              "an acknowledgement or a posted receive of the "
+                              "peer");
 }
 
 static void
-uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
-                       ucs_time_t now)
+uct_nprdma_rma_watch_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
+                         ucs_time_t now)
 {
     uct_nprdma_rma_t *rma = ep->rma;
     const char *reply     = "a reply of the peer's service";
@@ -103,36 +104,37 @@ uct_nprdma_longest_rma(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_ep_t *ep,
               ucs_queue_is_empty(&ep->net.bulk.comps)) ?
              "earlier operations or a resource: it has not started" :
              "the device to transfer data or page states";
-    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_REQUEST, now, mark, 0,
-                            reply);
+    uct_nprdma_rma_watch_note(iface, ep, UCT_NPRDMA_LONGEST_REQUEST, now, mark,
+                              0, reply);
     mark   = ucs_list_is_empty(&rma->ops.order.ops) ? 0 :
              ucs_list_head(&rma->ops.order.ops, uct_nprdma_order_op_t,
                            list)->sn;
-    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_OP, now, mark, 0,
-                            reason);
+    uct_nprdma_rma_watch_note(iface, ep, UCT_NPRDMA_LONGEST_OP, now, mark, 0,
+                              reason);
 }
 
 /* The user's pending requests are executed in order, and each starts
  * something */
-static void uct_nprdma_longest_pending(uct_nprdma_rma_iface_t *iface,
-                                       uct_nprdma_rma_ep_t *ep, ucs_time_t now)
+static void
+uct_nprdma_rma_watch_pending(uct_nprdma_rma_iface_t *iface,
+                             uct_nprdma_rma_ep_t *ep, ucs_time_t now)
 {
     int is_fenced    = ep->net.blocked & (UCT_NPRDMA_EP_FENCED |
                                           UCT_NPRDMA_EP_FENCED_RMA);
     uint64_t started = 1ull + ep->net.am.sn + ep->net.svc.sn + ep->net.bulk.sn +
                        ((ep->rma == NULL) ? 0 : ep->rma->ops.order.sn);
 
-    uct_nprdma_longest_note(iface, ep, UCT_NPRDMA_LONGEST_PENDING, now,
-                            (ep->net.blocked & UCT_NPRDMA_EP_PENDING) ?
-                            started : 0, 1,
-                            is_fenced ? "the operations before a fence" :
-                                        "a free entry of a send queue, buffer "
-                                        "or reply slot");
+    uct_nprdma_rma_watch_note(iface, ep, UCT_NPRDMA_LONGEST_PENDING, now,
+                              (ep->net.blocked & UCT_NPRDMA_EP_PENDING) ?
+                              started : 0, 1,
+                              is_fenced ? "the operations before a fence" :
+                                          "a free entry of a send queue, "
+                                          "buffer or reply slot");
 }
 
 /* Scan all endpoints of an interface, if a scan is due */
 static void
-uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
+uct_nprdma_rma_watch_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
 {
     ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
     uct_nprdma_rma_ep_t *ep;
@@ -146,12 +148,12 @@ uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
         if (ep->net.blocked & UCT_NPRDMA_EP_FAILED) {
             continue;
         }
-        uct_nprdma_longest_connect(iface, ep, now);
-        uct_nprdma_longest_send(iface, ep, now);
+        uct_nprdma_rma_watch_connect(iface, ep, now);
+        uct_nprdma_rma_watch_send(iface, ep, now);
         if (ep->rma != NULL) {
-            uct_nprdma_longest_rma(iface, ep, now);
+            uct_nprdma_rma_watch_rma(iface, ep, now);
         }
-        uct_nprdma_longest_pending(iface, ep, now);
+        uct_nprdma_rma_watch_pending(iface, ep, now);
     }
 
     end                 = ucs_get_time();
@@ -159,9 +161,9 @@ uct_nprdma_longest_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
                                                   UCT_NPRDMA_LONGEST_SHARE);
 }
 
-void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface)
+void uct_nprdma_rma_watch_polled(uct_nprdma_rma_iface_t *iface)
 {
-    uct_nprdma_longest_check(iface, ucs_get_time());
+    uct_nprdma_rma_watch_check(iface, ucs_get_time());
 }
 
 
@@ -234,7 +236,7 @@ void uct_nprdma_rma_watch_progress(uct_nprdma_rma_iface_t *iface,
         return;
     }
 
-    uct_nprdma_longest_check(iface, now);
+    uct_nprdma_rma_watch_check(iface, now);
     watch->next = now + watch->interval;
     atomic_store(&watch->is_due, 0);
     for (i = 0; i < UCT_NPRDMA_RMA_NUM_REPLIES; ++i) {

@@ -48,16 +48,17 @@ void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
  * two */
 #define UCT_NPRDMA_LONGEST_POLLS     1024u
 
-/* Part of uct_nprdma_longest_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls */
-void uct_nprdma_longest_polled(uct_nprdma_rma_iface_t *iface);
+/* Part of uct_nprdma_rma_watch_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls
+ */
+void uct_nprdma_rma_watch_polled(uct_nprdma_rma_iface_t *iface);
 
 /* Called by progress that has found no work */
 static UCS_F_ALWAYS_INLINE void
-uct_nprdma_longest_poll(uct_nprdma_rma_iface_t *iface)
+uct_nprdma_rma_watch_poll(uct_nprdma_rma_iface_t *iface)
 {
     if (ucs_unlikely((++iface->longest.num_polls %
                       UCT_NPRDMA_LONGEST_POLLS) == 0)) {
-        uct_nprdma_longest_polled(iface);
+        uct_nprdma_rma_watch_polled(iface);
     }
 }
 
