@@ -208,12 +208,11 @@ int npemu_fault_hits(npemu_iommu_header_t *header, int index);
  * those of others. Call it while no request is being executed.
  *
  * @param [in] context  An open device.
- * @param [in] spec     rate=P (0 to 1, per access of a page), seed=N, separated
- *                      by a comma; "": off.
+ * @param [in] rate     Probability per access of a page, 0 to 1; 0: off.
+ * @param [in] seed     Equal seeds evict on the same accesses.
  *
- * @return 0; EINVAL after one line that names the error; EPERM in a forked
- *         child.
+ * @return 0; EINVAL for any other rate; EPERM in a forked child.
  */
-int npemu_fault_random(struct ibv_context *context, const char *spec);
+int npemu_fault_random(struct ibv_context *context, double rate, uint64_t seed);
 
 #endif

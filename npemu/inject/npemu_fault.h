@@ -43,9 +43,8 @@ extern _Atomic uint32_t npemu_dma_granule;
  * set if so. */
 void npemu_random_decide(npemu_fault_ticket_t *ticket);
 
-/** Start another random plan: npemu_fault_random(). Returns 0; or EINVAL after
- * one line that names what is wrong. */
-int npemu_random_configure(const char *spec);
+/** Start another random plan: npemu_fault_random(). Returns 0 or EINVAL. */
+int npemu_random_configure(double rate, uint64_t seed);
 
 /** Read NPEMU_DMA_GRANULE, and end any plan. */
 void npemu_random_init(void);

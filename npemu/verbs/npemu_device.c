@@ -408,10 +408,10 @@ void npemu_iommu_drain(struct ibv_context *context)
     }
 }
 
-int npemu_fault_random(struct ibv_context *context, const char *spec)
+int npemu_fault_random(struct ibv_context *context, double rate, uint64_t seed)
 {
     return (npemu_context_proc(context) == NULL) ?
-                   NPEMU_ERR_FORKED : npemu_random_configure(spec);
+                   NPEMU_ERR_FORKED : npemu_random_configure(rate, seed);
 }
 
 uint64_t npemu_copy_calls(struct ibv_context *ibcontext)

@@ -62,6 +62,10 @@ const wrong wrong_values[] = {
     {{{"CM_TIMEOUT", "1e9s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_PROBE_INTERVAL", "0"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
     {{{"CM_DROP", "100"}}, "UCX_NPRDMA_INJECT: cm_drop"},
+    {{{"FAULT_RATE", "2"}}, "UCX_NPRDMA_INJECT: fault_rate"},
+    {{{"FAULT_RATE", "nan"}}, "UCX_NPRDMA_INJECT: fault_rate"},
+    {{{"FAULT_SEED", "x"}}, "'x' is not valid for fault_seed"},
+    {{{"RECLAIM_RATE", "2e9"}}, "UCX_NPRDMA_INJECT: reclaim_rate"},
     {{{"PERF", "overhead"}}, "UCX_NPRDMA_PERF"},
     {{{"PERF", "speed:1ns"}}, "UCX_NPRDMA_PERF"},
     {{{"PERF", "overhead:1ns,,latency:1ns"}}, "UCX_NPRDMA_PERF"},
@@ -70,7 +74,7 @@ const wrong wrong_values[] = {
     {{{"STATS", "stdlog"}}, "UCX_NPRDMA_STATS"},
     {{{"STATS", "file:"}}, "UCX_NPRDMA_STATS"},
     /* Valid with and without the kernel module */
-    {{{"MONITOR", "kernel"}, {"FAULT", "rate=0.1,seed=1"}},
+    {{{"MONITOR", "kernel"}, {"FAULT_RATE", "0.1"}},
      "UCX_NPRDMA_MONITOR=kernel"},
     /* Each value is valid, but one buffer exceeds the limit of pinned memory */
     {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},

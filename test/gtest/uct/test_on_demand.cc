@@ -215,7 +215,8 @@ protected:
     void SetUp() override
     {
         open({{"NPRDMA_MONITOR", "emulated"},
-              {"NPRDMA_FAULT", "rate=0.005,seed=1"}}, on_demand);
+              {"NPRDMA_FAULT_RATE", "0.005"}, {"NPRDMA_FAULT_SEED", "1"}},
+             on_demand);
     }
 };
 
@@ -509,7 +510,7 @@ TEST(test_on_demand_choice, device_without_it)
 TEST(test_on_demand_choice, auto_takes_it_where_it_is)
 {
     environment env("explicit");
-    const config_t fault = {{"NPRDMA_FAULT", "rate=0.1,seed=1"}};
+    const config_t fault = {{"NPRDMA_FAULT_RATE", "0.1"}};
     entity with, tested(fault);
 
     EXPECT_LT(0u, with.counter("odp_regions_created"));

@@ -275,14 +275,10 @@ template<typename C> static void modify(C *config, config_t *left)
 }
 
 /* What no user sets is an item of one variable of the MD. Its names are here as
- * if they were variables; a plan of faults has several items. */
+ * if they were variables. */
 static void add_items(config_t *left)
 {
     std::string items;
-    auto add = [&](std::string name, const std::string &value) {
-        std::transform(name.begin(), name.end(), name.begin(), ::tolower);
-        items += (items.empty() ? "" : ",") + name + ":" + value;
-    };
 
     for (auto setting = left->begin(); setting != left->end();) {
         std::string name = setting->first;
@@ -296,16 +292,8 @@ static void add_items(config_t *left)
             continue;
         }
 
-        std::stringstream value(setting->second);
-        std::string item;
-        if (name != "FAULT") {
-            add(name, value.str());
-        } else {
-            while (std::getline(value, item, ',')) {
-                size_t equals = item.find('=');
-                add("fault_" + item.substr(0, equals), item.substr(equals + 1));
-            }
-        }
+        std::transform(name.begin(), name.end(), name.begin(), ::tolower);
+        items += (items.empty() ? "" : ",") + name + ":" + setting->second;
         setting = left->erase(setting);
     }
     if (!items.empty()) {

@@ -18,8 +18,8 @@
 #include <ucs/sys/sys.h>
 
 #include <limits.h>
+#include <math.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -242,32 +242,12 @@ ucs_config_field_t uct_nprdma_iface_config_table[] = {
 #define UCT_NPRDMA_INJECT(_name, _default, _field, _type) \
     {_name, _default, "", ucs_offsetof(uct_nprdma_md_config_t, _field), _type}
 
-/* Appends an item to a plan of faults, which has another form. arg: the name
- * there. */
-static int uct_nprdma_inject_read_fault(const char *text, void *dest,
-                                        const void *arg)
-{
-    char *plan    = dest;
-    size_t length = strlen(plan);
-    size_t space  = sizeof(((uct_nprdma_mem_config_t*)0)->fault_plan) - length;
-
-    return (size_t)snprintf(plan + length, space, "%s%s=%s",
-                            (length > 0) ? "," : "", (const char*)arg, text) <
-           space;
-}
-
-#define UCT_NPRDMA_INJECT_FAULT(_name) \
-    { .name   = "fault_" _name, \
-      .offset = ucs_offsetof(uct_nprdma_md_config_t, mem.fault_plan), \
-      .parser = { .read = uct_nprdma_inject_read_fault, \
-                  .help = ucs_config_help_generic, \
-                  .arg  = _name } }
-
 static const ucs_config_field_t uct_nprdma_inject_fields[] = {
     /* Emulated RNIC: lose pages in the middle of operations. A probability and
      * a seed */
-    UCT_NPRDMA_INJECT_FAULT("rate"),
-    UCT_NPRDMA_INJECT_FAULT("seed"),
+    UCT_NPRDMA_INJECT("fault_rate", "0", mem.fault_rate,
+                      UCS_CONFIG_TYPE_DOUBLE),
+    UCT_NPRDMA_INJECT("fault_seed", "0", mem.fault_seed, UCS_CONFIG_TYPE_ULONG),
 
     /* Evict pages at random: from the device only, or to swap. Pages per
      * second */
@@ -337,71 +317,31 @@ static const ucs_config_field_t uct_nprdma_inject_fields[] = {
     {NULL}
 };
 
-/* Values from min to max are valid */
-typedef struct {
-    const char *name;
-    size_t     value;
-    size_t     min;
-    size_t     max;
-} uct_nprdma_config_number_t;
-
-/* The same for times in seconds */
+/* Values from min to max are valid. Times are in seconds. Numbers of which a
+ * double keeps 53 bits only are far from every limit. */
 typedef struct {
     const char *name;
     double     value;
     double     min;
     double     max;
-} uct_nprdma_config_time_t;
+} uct_nprdma_config_range_t;
 
 static ucs_status_t
-uct_nprdma_config_check_numbers(const uct_nprdma_config_number_t *numbers,
-                                unsigned count)
+uct_nprdma_config_check_ranges(const uct_nprdma_config_range_t *ranges,
+                               unsigned count)
 {
-    unsigned i;
+    const uct_nprdma_config_range_t *range;
 
-    for (i = 0; i < count; ++i) {
-        if ((numbers[i].value < numbers[i].min) ||
-            (numbers[i].value > numbers[i].max)) {
-            ucs_error("UCX_NPRDMA_%s: %zu is not in the range %zu..%zu",
-                      numbers[i].name, numbers[i].value, numbers[i].min,
-                      numbers[i].max);
-            return UCS_ERR_INVALID_PARAM;
-        }
-    }
-
-    return UCS_OK;
-}
-
-static ucs_status_t
-uct_nprdma_config_check_times(const uct_nprdma_config_time_t *times,
-                              unsigned count)
-{
-    unsigned i;
-
-    for (i = 0; i < count; ++i) {
+    for (range = ranges; range < ranges + count; ++range) {
         /* UCX parses "nan", which compares false with all numbers */
-        if (!((times[i].value >= times[i].min) &&
-              (times[i].value <= times[i].max))) {
-            ucs_error("UCX_NPRDMA_%s: %g s is not in the range %g..%g s",
-                      times[i].name, times[i].value, times[i].min,
-                      times[i].max);
+        if (!((range->value >= range->min) && (range->value <= range->max))) {
+            ucs_error("UCX_NPRDMA_%s: %.15g is not in the range %.15g..%.15g",
+                      range->name, range->value, range->min, range->max);
             return UCS_ERR_INVALID_PARAM;
         }
     }
 
     return UCS_OK;
-}
-
-static ucs_status_t
-uct_nprdma_config_check(const uct_nprdma_config_number_t *numbers,
-                        unsigned num_numbers,
-                        const uct_nprdma_config_time_t *times,
-                        unsigned num_times)
-{
-    ucs_status_t status = uct_nprdma_config_check_numbers(numbers, num_numbers);
-
-    return (status == UCS_OK) ?
-                   uct_nprdma_config_check_times(times, num_times) : status;
 }
 
 /* One number, or one and another for bulk connections */
@@ -460,7 +400,6 @@ static ucs_status_t uct_nprdma_config_inject(uct_nprdma_md_config_t *config)
     rma->busy_slice          = rma->sched ? UCT_NPRDMA_BUSY_SLICE :
                                             UCT_NPRDMA_MAX_SLICE;
     rma->has_bulk_qp         = rma->sched;
-    config->mem.fault_plan[0] = '\0';
     for (field = uct_nprdma_inject_fields; field->name != NULL; ++field) {
         if (field->dfl_value != NULL) {
             field->parser.read(field->dfl_value,
@@ -476,8 +415,8 @@ static ucs_status_t uct_nprdma_config_inject(uct_nprdma_md_config_t *config)
 static ucs_status_t
 uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
 {
-    const uct_nprdma_config_number_t numbers[] = {
-        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, SIZE_MAX},
+    const uct_nprdma_config_range_t ranges[] = {
+        {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, INFINITY},
         {"GID_INDEX", config->device.gid_index, 0, UINT8_MAX},
         {"SEG_SIZE", config->iface.seg_size, 1024, UCS_MBYTE},
         {"TX_QUEUE_LEN", config->iface.tx_queue_len, 2, 16384},
@@ -505,10 +444,11 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
         {"INJECT: cm_drop", config->cm.inject.drop, 0, 99},
         {"INJECT: cm_dup", config->cm.inject.dup, 0, 100},
         {"INJECT: cm_reorder", config->cm.inject.reorder, 0, 100},
-        {"INJECT: cm_fail", config->cm.inject.fail, 0, 100}
-    };
-    /* The first two: what verbs can represent */
-    const uct_nprdma_config_time_t times[]     = {
+        {"INJECT: cm_fail", config->cm.inject.fail, 0, 100},
+        {"INJECT: reclaim_rate", config->mem.reclaim_rate, 0,
+         UCT_NPRDMA_MAX_RECLAIM_RATE},
+        {"INJECT: fault_rate", config->mem.fault_rate, 0, 1},
+        /* The first two: what verbs can represent */
         {"TIMEOUT", config->device.timeout, 1e-6, 8796},
         {"RNR_TIMEOUT", config->device.rnr_timeout, 1e-6, 0.65536},
         {"INJECT: cm_retry_interval", config->cm.retry_interval,
@@ -521,8 +461,8 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
          UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
     };
 
-    return uct_nprdma_config_check(numbers, ucs_static_array_size(numbers),
-                                   times, ucs_static_array_size(times));
+    return uct_nprdma_config_check_ranges(ranges,
+                                          ucs_static_array_size(ranges));
 }
 
 /* What a range does not say */
@@ -546,15 +486,6 @@ uct_nprdma_md_check_others(const uct_nprdma_md_config_t *config)
     if (config->rma.slice % NPRDMA_PAGE_SIZE) {
         ucs_error("UCX_NPRDMA_INJECT: slice: %zu is not a multiple of %lu",
                   config->rma.slice, NPRDMA_PAGE_SIZE);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    /* UCX parses "nan", which compares false with all numbers */
-    if (!((config->mem.reclaim_rate >= 0) &&
-          (config->mem.reclaim_rate <= UCT_NPRDMA_MAX_RECLAIM_RATE))) {
-        ucs_error("UCX_NPRDMA_INJECT: reclaim_rate: %g is not in the range "
-                  "0..%g", config->mem.reclaim_rate,
-                  UCT_NPRDMA_MAX_RECLAIM_RATE);
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -597,14 +528,14 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
 
 ucs_status_t uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs)
 {
-    const uct_nprdma_config_number_t numbers[] = {
+    const uct_nprdma_config_range_t ranges[] = {
         {"TX_MAX_BUFS", bufs->tx_slots, 1, 65536},
         {"TX_BUFS_GROW", bufs->tx_slots_min, 1, bufs->tx_slots},
         {"RX_MAX_BUFS", bufs->rx_slots, 2, 16384}
     };
 
-    return uct_nprdma_config_check_numbers(numbers,
-                                           ucs_static_array_size(numbers));
+    return uct_nprdma_config_check_ranges(ranges,
+                                          ucs_static_array_size(ranges));
 }
 
 /* Variables that earlier versions had, by what to use instead */

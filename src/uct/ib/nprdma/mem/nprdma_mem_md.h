@@ -39,7 +39,9 @@ typedef struct uct_nprdma_mem_config {
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
     unsigned long             seed;         /* of all random numbers */
-    char                      fault_plan[512]; /* for npemu; empty: none */
+    /* Evictions by the emulated RNIC on accesses of a page */
+    double                    fault_rate;   /* probability; 0: none */
+    unsigned long             fault_seed;
 } uct_nprdma_mem_config_t;
 
 

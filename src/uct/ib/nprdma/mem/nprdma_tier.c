@@ -85,7 +85,7 @@ uct_nprdma_tier_kernel(const uct_nprdma_verbs_t *verbs)
 
 static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
 {
-    if (*md->config.fault_plan != '\0') {
+    if (md->config.fault_rate != 0) {
         return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
     }
 
@@ -100,7 +100,7 @@ uct_nprdma_tier_emulated(const uct_nprdma_verbs_t *verbs)
 
 static const char *uct_nprdma_tier_no_odp(const uct_nprdma_mem_md_t *md)
 {
-    if (*md->config.fault_plan != '\0') {
+    if (md->config.fault_rate != 0) {
         return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
     }
 
@@ -328,22 +328,20 @@ uct_nprdma_tier_choose(uct_nprdma_mem_md_t *md,
     return status;
 }
 
-static ucs_status_t uct_nprdma_tier_set_fault_plan(uct_nprdma_mem_md_t *md)
+static ucs_status_t uct_nprdma_tier_set_faults(uct_nprdma_mem_md_t *md)
 {
-    if (*md->config.fault_plan == '\0') {
+    const uct_nprdma_verbs_t *verbs = md->super.verbs;
+
+    if ((md->config.fault_rate == 0) ||
+        ((verbs->set_faults != NULL) &&
+         (verbs->set_faults(md->super.context, md->config.fault_rate,
+                            md->config.fault_seed) == 0))) {
         return UCS_OK;
     }
 
-    if (md->super.verbs->set_fault_plan == NULL) {
-        ucs_error("UCX_NPRDMA_INJECT: %s of %s loses no pages on demand",
-                  md->super.name, md->super.verbs->name);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    /* The function has logged the reason of an error */
-    return (md->super.verbs->set_fault_plan(md->super.context,
-                                          md->config.fault_plan) == 0) ?
-           UCS_OK : UCS_ERR_INVALID_PARAM;
+    ucs_error("UCX_NPRDMA_INJECT: %s of %s loses no pages on demand",
+              md->super.name, verbs->name);
+    return UCS_ERR_INVALID_PARAM;
 }
 
 /* The one line about zero copy. @return Status of the MD. */
@@ -400,7 +398,7 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     };
     ucs_status_t status;
 
-    status = uct_nprdma_tier_set_fault_plan(md);
+    status = uct_nprdma_tier_set_faults(md);
     if (status != UCS_OK) {
         return status;
     }

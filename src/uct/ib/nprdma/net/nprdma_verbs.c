@@ -54,7 +54,7 @@ static const uct_nprdma_verbs_t uct_nprdma_verbs_emulated = {
     .kernel_backend     = &nprdma_backend_kernel,
     .emulated_backend   = &nprdma_backend_emulated,
     .drain              = npemu_iommu_drain,
-    .set_fault_plan     = npemu_fault_random
+    .set_faults         = npemu_fault_random
 };
 
 static uct_nprdma_verbs_t uct_nprdma_verbs_real = {

@@ -86,10 +86,10 @@ typedef struct uct_nprdma_verbs {
      * ended. NULL: the back end does it, because the device's DMA goes through
      * views. */
     void                (*drain)(struct ibv_context *context);
-    /* Evict pages at random; 0, or an errno value after a message. NULL: not
-     * supported. */
-    int                 (*set_fault_plan)(struct ibv_context *context,
-                                          const char *plan);
+    /* Evict pages on accesses with a probability; 0, or an errno value. NULL:
+     * not supported. */
+    int                 (*set_faults)(struct ibv_context *context, double rate,
+                                      uint64_t seed);
 } uct_nprdma_verbs_t;
 
 
