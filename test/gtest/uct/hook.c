@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -36,6 +37,12 @@ typedef struct hook_qp {
     uint32_t qpn;
     unsigned counts[HOOK_NUM_OPS];
     int      has_refused;
+
+    /* A datagram that waits for the next one. The caller keeps its data until
+     * it has completed. */
+    struct ibv_send_wr late;
+    struct ibv_sge     late_sge;
+    int                has_late;
 } hook_qp_t;
 
 /* What a test has asked for, and what was recorded */
@@ -52,6 +59,9 @@ typedef struct hook_state {
     unsigned           after, count;
     unsigned           num_refused, num_overtakers;
     struct ibv_pd      *_Atomic without_qps;
+
+    hook_losses_t      losses;
+    unsigned           num_losses, random;
 
     void               (*call)(void *arg);
     void               *arg;
@@ -195,6 +205,63 @@ static int hook_is_refused(hook_qp_t *qp, int is_empty)
     return 0;
 }
 
+/* True in the given percentage of cases */
+static int hook_happens(unsigned percent)
+{
+    int happens = ((unsigned)rand_r(&hook.random) % 100) < percent;
+
+    hook.num_losses += happens;
+    return happens;
+}
+
+/* Each has a completion, as on a real network, where losses are not seen */
+static int hook_post_datagram(struct ibv_qp *qp, struct ibv_send_wr *wr,
+                              struct ibv_send_wr **bad_wr)
+{
+    struct ibv_send_wr it = *wr, twin, late;
+    struct ibv_sge sge    = *wr->sg_list, late_sge;
+    int has_twin          = 0, has_late;
+    hook_qp_t *known;
+    int ret;
+
+    pthread_mutex_lock(&hook_lock);
+    known      = hook_find_qp(qp->qp_num);
+    it.sg_list = &sge;
+    if (hook_happens(hook.losses.fail)) {
+        sge.lkey ^= 1u << 31;
+    }
+
+    if (hook_happens(hook.losses.drop)) {
+        it.wr.ud.remote_qkey ^= 1; /* The receiver ignores it */
+    } else if (!known->has_late && hook_happens(hook.losses.reorder)) {
+        known->late     = it;
+        known->late_sge = sge;
+        known->has_late = 1;
+        pthread_mutex_unlock(&hook_lock);
+        return 0;
+    } else {
+        has_twin = hook_happens(hook.losses.dup);
+    }
+
+    has_late        = known->has_late;
+    late            = known->late;
+    late_sge        = known->late_sge;
+    known->has_late = 0;
+    pthread_mutex_unlock(&hook_lock);
+
+    if (has_twin) {
+        twin             = it;
+        twin.send_flags &= ~IBV_SEND_SIGNALED;
+        (void)hook_ops.post_send(qp, &twin, bad_wr);
+    }
+    ret = hook_ops.post_send(qp, &it, bad_wr);
+    if (has_late) {
+        late.sg_list = &late_sge;
+        (void)hook_ops.post_send(qp, &late, bad_wr);
+    }
+    return ret;
+}
+
 static int hook_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
                           struct ibv_send_wr **bad_wr)
 {
@@ -205,7 +272,7 @@ static int hook_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
     hook_qp_t *counted;
 
     if (qp->qp_type != IBV_QPT_RC) {
-        return hook_ops.post_send(qp, wr, bad_wr);
+        return hook_post_datagram(qp, wr, bad_wr);
     }
 
     pthread_mutex_lock(&hook_lock);
@@ -408,6 +475,19 @@ void hook_refuse_qps(uct_md_h md)
 {
     hook.without_qps = (md == NULL) ? NULL :
                        ucs_derived_of(md, uct_nprdma_device_t)->pd;
+}
+
+void hook_lose(hook_losses_t losses)
+{
+    pthread_mutex_lock(&hook_lock);
+    hook.losses = losses;
+    hook.random = 42;
+    pthread_mutex_unlock(&hook_lock);
+}
+
+unsigned hook_num_losses(void)
+{
+    return hook_read(&hook.num_losses);
 }
 
 void hook_probe_arm(void (*call)(void *arg), void *arg)

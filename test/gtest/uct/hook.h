@@ -8,8 +8,8 @@
 /*
  * The emulated RNIC under the control of a test, which decides what happens to
  * work requests: they wait, or the device refuses them. It also records what
- * was posted and how packets are marked. Datagrams, which wire-up sends, always
- * pass.
+ * was posted and how packets are marked. Datagrams, which wire-up sends, pass
+ * unless the test asks for losses.
  */
 
 #ifdef __cplusplus
@@ -86,6 +86,23 @@ unsigned hook_num_overtakers(void);
 
 /** Let an MD create no more queue pairs. NULL: all may create them. */
 void hook_refuse_qps(uct_md_h md);
+
+
+/* ---- datagrams that are lost ---- */
+
+/* Percentages of the datagrams */
+typedef struct hook_losses {
+    unsigned drop;    /* Lost on the way */
+    unsigned dup;     /* Arrive twice */
+    unsigned reorder; /* Sent after the next one of their queue pair */
+    unsigned fail;    /* The device fails to send them */
+} hook_losses_t;
+
+/** Treat datagrams so from now on, the same ones in each process. */
+void hook_lose(hook_losses_t losses);
+
+/** @return Datagrams that did not simply pass. */
+unsigned hook_num_losses(void);
 
 
 /* ---- probes of peers ---- */

@@ -61,7 +61,6 @@ const wrong wrong_values[] = {
     {{{"CM_TIMEOUT", "0"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_TIMEOUT", "1e9s"}}, "UCX_NPRDMA_CM_TIMEOUT"},
     {{{"CM_PROBE_INTERVAL", "0"}}, "UCX_NPRDMA_CM_PROBE_INTERVAL"},
-    {{{"CM_DROP", "100"}}, "UCX_NPRDMA_INJECT: cm_drop"},
     {{{"FAULT_RATE", "2"}}, "UCX_NPRDMA_INJECT: fault_rate"},
     {{{"FAULT_RATE", "nan"}}, "UCX_NPRDMA_INJECT: fault_rate"},
     {{{"FAULT_SEED", "x"}}, "'x' is not valid for fault_seed"},

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "hook.h"
 #include "internals.h"
 #include "svc_requester.h"
 #include "uct_test.h"
@@ -9,14 +10,28 @@
 
 #include <poll.h>
 
+/* Lost packets are soon repeated */
+static const config_t in_haste = {{"CM_RETRY_INTERVAL", "1ms"},
+                                  {"CM_RETRY_MAX", "10ms"}};
+
+struct wireup_faults {
+    const char    *name;
+    config_t      config;
+    hook_losses_t losses;
+};
+
 /* Wire-up with packets that are lost, repeated and reordered */
-class test_wireup : public ::testing::TestWithParam<config_t> {
+class test_wireup : public ::testing::TestWithParam<wireup_faults> {
 };
 
 TEST_P(test_wireup, many_endpoints)
 {
     static const int count = 40;
-    entity a(GetParam()), b(GetParam());
+    entity a(GetParam().config), b(GetParam().config);
+
+    hook_start(a.md(), a.iface());
+    hook_start(b.md(), b.iface());
+    hook_lose(GetParam().losses);
     buffer memory(b.md(), 4096);
     buffer back(a.md(), 4096);
     uct_rkey_t rkey      = a.unpack(memory.packed_key());
@@ -51,6 +66,7 @@ TEST_P(test_wireup, many_endpoints)
     }
     EXPECT_TRUE(a.failed.empty());
     EXPECT_TRUE(b.failed.empty());
+    EXPECT_EQ(!GetParam().config.empty(), hook_num_losses() > 0);
 }
 
 /* A peer of another release is not reachable, and one line says why */
@@ -176,12 +192,12 @@ TEST(test_wireup_end, failure_may_precede_the_connected_event)
 TEST(test_wireup_fail, some_connections_fail)
 {
     complaints said;
-    entity a(config_t{{"CM_FAIL", "50"}, {"SEED", "42"},
-                      {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"}});
-    entity b;
+    entity a(in_haste), b;
     buffer memory(b.md(), 4096);
     uct_rkey_t rkey = a.unpack(memory.packed_key());
 
+    hook_start(a.md(), a.iface());
+    hook_lose({0, 0, 0, 50});
     a.add_progress(&b);
     for (uint64_t i = 1; i <= 20; ++i) {
         uct_ep_h ep = a.connect(b.address());
@@ -198,25 +214,13 @@ TEST(test_wireup_fail, some_connections_fail)
             << said.lines()[0];
 }
 
-static config_t faults(const char *drop, const char *dup, const char *reorder)
-{
-    return {{"CM_DROP", drop}, {"CM_DUP", dup}, {"CM_REORDER", reorder},
-            {"CM_RETRY_INTERVAL", "1ms"}, {"CM_RETRY_MAX", "10ms"},
-            {"SEED", "42"}};
-}
+static const wireup_faults faults[] = {
+    {"no_fault", {}, {0, 0, 0, 0}},
+    {"dropped", in_haste, {50, 0, 0, 0}},
+    {"duplicated", in_haste, {0, 100, 0, 0}},
+    {"reordered", in_haste, {0, 0, 50, 0}},
+    {"all_faults", in_haste, {30, 30, 30, 0}},
+};
 
-static std::string
-faults_name(const ::testing::TestParamInfo<config_t> &info)
-{
-    static const char *names[] = {"no_fault", "dropped", "duplicated",
-                                  "reordered", "all_faults"};
-
-    return names[info.index];
-}
-
-INSTANTIATE_TEST_SUITE_P(packets, test_wireup,
-                         ::testing::Values(config_t{}, faults("50", "0", "0"),
-                                           faults("0", "100", "0"),
-                                           faults("0", "0", "50"),
-                                           faults("30", "30", "30")),
-                         faults_name);
+INSTANTIATE_TEST_SUITE_P(packets, test_wireup, ::testing::ValuesIn(faults),
+                         [](auto &info) { return info.param.name; });

@@ -257,14 +257,6 @@ static const ucs_config_field_t uct_nprdma_inject_fields[] = {
                       UCS_CONFIG_TYPE_DOUBLE),
     UCT_NPRDMA_INJECT("seed", "0", mem.seed, UCS_CONFIG_TYPE_ULONG),
 
-    /* Percentages of wire-up packets to lose, to repeat, to send after the next
-     * one, and that the device does not send */
-    UCT_NPRDMA_INJECT("cm_drop", "0", cm.inject.drop, UCS_CONFIG_TYPE_UINT),
-    UCT_NPRDMA_INJECT("cm_dup", "0", cm.inject.dup, UCS_CONFIG_TYPE_UINT),
-    UCT_NPRDMA_INJECT("cm_reorder", "0", cm.inject.reorder,
-                      UCS_CONFIG_TYPE_UINT),
-    UCT_NPRDMA_INJECT("cm_fail", "0", cm.inject.fail, UCS_CONFIG_TYPE_UINT),
-
     /* Use views of a real device without a check of them */
     UCT_NPRDMA_INJECT("selfcheck", "y", mem.selfcheck, UCS_CONFIG_TYPE_BOOL),
 
@@ -441,10 +433,6 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
         {"INJECT: scan_max", config->rma.scan_max, 0, UCT_NPRDMA_MAX_SLICE},
         {"INJECT: max_tries", config->rma.max_tries, 1, 1000},
         {"INJECT: state_cache", config->rma.state_cache, 0, UCS_GBYTE},
-        {"INJECT: cm_drop", config->cm.inject.drop, 0, 99},
-        {"INJECT: cm_dup", config->cm.inject.dup, 0, 100},
-        {"INJECT: cm_reorder", config->cm.inject.reorder, 0, 100},
-        {"INJECT: cm_fail", config->cm.inject.fail, 0, 100},
         {"INJECT: reclaim_rate", config->mem.reclaim_rate, 0,
          UCT_NPRDMA_MAX_RECLAIM_RATE},
         {"INJECT: fault_rate", config->mem.fault_rate, 0, 1},
@@ -512,7 +500,6 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
     if (status == UCS_OK) {
         status = uct_nprdma_config_inject(config);
     }
-    config->cm.inject.seed = (unsigned)config->mem.seed;
     if (status == UCS_OK) {
         status = uct_nprdma_md_check_numbers(config);
     }
@@ -557,9 +544,10 @@ static const uct_nprdma_config_removed_t uct_nprdma_config_removed[] = {
      "REGION_CACHE SLICE SCAN_MAX MAX_TRIES STATE_CACHE RX_BUFS_GROW "
      "TX_MODERATION RX_MAX_BATCH MAX_INLINE CM_RETRY_INTERVAL CM_RETRY_MAX "
      "CM_WINDOW CM_RX_LEN"},
+    {"nothing: tests of nprdma do it",
+     "CM_DROP CM_DUP CM_REORDER CM_FAIL CM_SEED"},
     {"UCX_NPRDMA_INJECT, for tests",
-     "SELFCHECK RECLAIM RECLAIM_RATE SEED FAULT CM_DROP CM_DUP CM_REORDER "
-     "CM_FAIL CM_SEED"}
+     "SELFCHECK RECLAIM RECLAIM_RATE SEED FAULT"}
 };
 
 void uct_nprdma_config_tell_removed(void)

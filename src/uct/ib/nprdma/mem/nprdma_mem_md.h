@@ -38,7 +38,7 @@ typedef struct uct_nprdma_mem_config {
     size_t                    lazy_unmap;   /* bytes; 0: keep nothing */
     nprdma_reclaim_mode_t     reclaim;
     double                    reclaim_rate; /* pages per second */
-    unsigned long             seed;         /* of all random numbers */
+    unsigned long             seed;         /* of reclaim */
     /* Evictions by the emulated RNIC on accesses of a page */
     double                    fault_rate;   /* probability; 0: none */
     unsigned long             fault_seed;

@@ -542,9 +542,7 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
 
     memset(cm, 0, sizeof(*cm));
     cm->config         = *config;
-    cm->rand_state     = (config->inject.seed != 0) ?
-                         config->inject.seed :
-                         (unsigned)ucs_generate_uuid((uintptr_t)cm);
+    cm->rand_state     = (unsigned)ucs_generate_uuid((uintptr_t)cm);
     cm->timer_id       = -1;
     cm->probe_timer_id = -1;
     cm->is_polled      = uct_nprdma_net_dev(iface)->generation !=

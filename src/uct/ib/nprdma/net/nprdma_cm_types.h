@@ -58,13 +58,6 @@ typedef struct uct_nprdma_cm_config {
     double         probe_interval;  /* seconds between probes of requesters */
     unsigned       window;          /* maximum number of REQs in flight */
     unsigned       rx_slots;
-    struct {                        /* errors injected by tests */
-        unsigned   drop;            /* percent of packets sent */
-        unsigned   dup;
-        unsigned   reorder;
-        unsigned   fail;
-        unsigned   seed;
-    } inject;
 } uct_nprdma_cm_config_t;
 
 
@@ -133,14 +126,7 @@ typedef struct uct_nprdma_cm {
     ucs_time_t                     next_probe; /* if polled */
     int                            wakeup_fd;  /* in the event fd */
     uct_nprdma_cm_config_t         config;
-    unsigned                       rand_state;
-    struct {                                   /* packet to be sent after the
-                                                * next one */
-        int                        valid;
-        uct_nprdma_dev_addr_t      dev_addr;
-        uint32_t                   ud_qpn;
-        uct_nprdma_cm_packet_t     packet;
-    } held;
+    unsigned                       rand_state; /* of packet numbers */
 } uct_nprdma_cm_t;
 
 

@@ -28,9 +28,6 @@
 
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
-/* Changes a key to an invalid one, for cm_fail */
-#define UCT_NPRDMA_CM_WRONG_KEY    UCS_BIT(31)
-
 /* Maximum number of address handles kept: foreign packets could name any number
  * of addresses */
 #define UCT_NPRDMA_CM_MAX_AHS      64
@@ -126,18 +123,12 @@ static void uct_nprdma_ud_post_recv(uct_nprdma_net_iface_t *iface,
     ++iface->cm.rx_posted;
 }
 
-/* True in the given percentage of cases */
-static int uct_nprdma_ud_inject(uct_nprdma_net_iface_t *iface, unsigned percent)
-{
-    return ((unsigned)rand_r(&iface->cm.rand_state) % 100) < percent;
-}
-
-static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
-                                    const uct_nprdma_dev_addr_t *dev_addr,
-                                    uint32_t ud_qpn,
-                                    const uct_nprdma_cm_packet_t *packet)
+void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
+                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
+                        const uct_nprdma_cm_packet_t *packet)
 {
     struct ibv_send_wr wr = {};
+    uct_nprdma_cm_packet_t *full;
     struct ibv_send_wr *bad_wr;
     uct_nprdma_slot_t *slot;
     struct ibv_sge sge;
@@ -154,14 +145,15 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    memcpy(slot->data, packet, sizeof(*packet));
-    sge.addr             = (uintptr_t)slot->data;
-    sge.length           = sizeof(*packet);
+    full                 = (uct_nprdma_cm_packet_t*)slot->data;
+    *full                = *packet;
+    full->magic          = UCT_NPRDMA_CM_MAGIC;
+    full->version        = UCT_NPRDMA_WIRE_VERSION;
+    full->src_nonce      = iface->iface_addr.nonce;
+    full->ud_qpn         = iface->iface_addr.ud_qpn;
+    sge.addr             = (uintptr_t)full;
+    sge.length           = sizeof(*full);
     sge.lkey             = slot->lkey;
-    if (ucs_unlikely(iface->cm.config.inject.fail > 0) &&
-        uct_nprdma_ud_inject(iface, iface->cm.config.inject.fail)) {
-        sge.lkey        ^= UCT_NPRDMA_CM_WRONG_KEY;
-    }
     wr.wr_id             = uct_nprdma_cm_wr_id_send(slot);
     wr.sg_list           = &sge;
     wr.num_sge           = 1;
@@ -178,43 +170,6 @@ static void uct_nprdma_ud_post_send(uct_nprdma_net_iface_t *iface,
     }
 
     ++iface->cm.tx_posted;
-}
-
-void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
-                        const uct_nprdma_dev_addr_t *dev_addr, uint32_t ud_qpn,
-                        const uct_nprdma_cm_packet_t *packet)
-{
-    uct_nprdma_cm_t *cm         = &iface->cm;
-    uct_nprdma_cm_packet_t full = *packet;
-
-    full.magic     = UCT_NPRDMA_CM_MAGIC;
-    full.version   = UCT_NPRDMA_WIRE_VERSION;
-    full.src_nonce = iface->iface_addr.nonce;
-    full.ud_qpn    = iface->iface_addr.ud_qpn;
-
-    if (uct_nprdma_ud_inject(iface, cm->config.inject.drop)) {
-        return;
-    }
-
-    if (!cm->held.valid &&
-        uct_nprdma_ud_inject(iface, cm->config.inject.reorder)) {
-        cm->held.dev_addr = *dev_addr;
-        cm->held.ud_qpn   = ud_qpn;
-        cm->held.packet   = full;
-        cm->held.valid    = 1;
-        return;
-    }
-
-    uct_nprdma_ud_post_send(iface, dev_addr, ud_qpn, &full);
-    if (uct_nprdma_ud_inject(iface, cm->config.inject.dup)) {
-        uct_nprdma_ud_post_send(iface, dev_addr, ud_qpn, &full);
-    }
-
-    if (cm->held.valid) {
-        cm->held.valid = 0;
-        uct_nprdma_ud_post_send(iface, &cm->held.dev_addr, cm->held.ud_qpn,
-                                &cm->held.packet);
-    }
 }
 
 /* Bring the UD QP from RESET to RTS */
