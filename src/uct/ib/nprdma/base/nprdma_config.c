@@ -7,13 +7,13 @@
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
-#include "uct/ib/nprdma/net/nprdma_items.h"
-#include "uct/ib/nprdma/net/nprdma_perf.h"
 #include "uct/ib/nprdma/rma/nprdma_sched.h"
 
 #include "ucm/events/nprdma_lazy.h"
 
+#include <ucs/datastruct/string_buffer.h>
 #include <ucs/debug/log.h>
+#include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
 
@@ -22,6 +22,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 /* In pages per second: far more than any memory has */
 #define UCT_NPRDMA_MAX_RECLAIM_RATE 1e9
@@ -309,6 +310,84 @@ static const ucs_config_field_t uct_nprdma_inject_fields[] = {
     {NULL}
 };
 
+/* An item of UCX_NPRDMA_PERF */
+#define UCT_NPRDMA_PERF(_name, _type) \
+    {#_name, NULL, "", ucs_offsetof(uct_nprdma_perf_t, _name), _type}
+
+static const ucs_config_field_t uct_nprdma_perf_fields[] = {
+    UCT_NPRDMA_PERF(overhead, UCS_CONFIG_TYPE_TIME),
+    UCT_NPRDMA_PERF(latency, UCS_CONFIG_TYPE_TIME),
+    UCT_NPRDMA_PERF(rendezvous, UCS_CONFIG_TYPE_TIME),
+    UCT_NPRDMA_PERF(bandwidth, UCS_CONFIG_TYPE_BW),
+    UCT_NPRDMA_PERF(am_bandwidth, UCS_CONFIG_TYPE_BW),
+    UCT_NPRDMA_PERF(lane_bandwidth, UCS_CONFIG_TYPE_BW),
+    {NULL}
+};
+
+/* Changes the item */
+static ucs_status_t
+uct_nprdma_config_set_item(const char *variable, char *item,
+                           const ucs_config_field_t *fields, void *dest)
+{
+    const char *name                = strsep(&item, ":");
+    const ucs_config_field_t *field = fields;
+    UCS_STRING_BUFFER_ONSTACK(names, 512);
+    char help[128];
+
+    while ((field->name != NULL) && strcmp(field->name, name)) {
+        ++field;
+    }
+
+    if ((field->name == NULL) || (item == NULL)) {
+        for (field = fields; field->name != NULL; ++field) {
+            ucs_string_buffer_appendf(&names, " %s", field->name);
+        }
+        ucs_error("UCX_NPRDMA_%s: '%.80s' is not NAME:VALUE with one of the "
+                  "names%s", variable, name, ucs_string_buffer_cstr(&names));
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    if (!field->parser.read(item, UCS_PTR_BYTE_OFFSET(dest, field->offset),
+                            field->parser.arg)) {
+        field->parser.help(help, sizeof(help), field->parser.arg);
+        ucs_error("UCX_NPRDMA_%s: '%.80s' is not valid for %s, expected: %s",
+                  variable, item, name, help);
+        return UCS_ERR_INVALID_PARAM;
+    }
+
+    return UCS_OK;
+}
+
+/* Set fields of a structure, none of which owns memory, from items NAME:VALUE
+ * between commas */
+static ucs_status_t
+uct_nprdma_config_set_items(const char *variable, const char *text,
+                            const ucs_config_field_t *fields, void *dest)
+{
+    ucs_status_t status = UCS_OK;
+    char *copy, *rest, *item;
+
+    copy = rest = ucs_strdup(text, "nprdma_items");
+    if (copy == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+
+    while ((status == UCS_OK) && (*text != '\0') &&
+           ((item = strsep(&rest, ",")) != NULL)) {
+        status = uct_nprdma_config_set_item(variable, item, fields, dest);
+    }
+    ucs_free(copy);
+    return status;
+}
+
+ucs_status_t
+uct_nprdma_config_set_perf(const char *text, uct_nprdma_perf_t *perf)
+{
+    return !strcasecmp(text, UCS_VALUE_AUTO_STR) ? UCS_OK :
+           uct_nprdma_config_set_items("PERF", text, uct_nprdma_perf_fields,
+                                       perf);
+}
+
 /* Values from min to max are valid. Times are in seconds. Numbers of which a
  * double keeps 53 bits only are far from every limit. */
 typedef struct {
@@ -400,12 +479,13 @@ static ucs_status_t uct_nprdma_config_inject(uct_nprdma_md_config_t *config)
         }
     }
 
-    return uct_nprdma_items_parse("INJECT", config->inject,
-                                  uct_nprdma_inject_fields, config);
+    return uct_nprdma_config_set_items("INJECT", config->inject,
+                                       uct_nprdma_inject_fields, config);
 }
 
 static ucs_status_t
-uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
+uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config,
+                            const uct_nprdma_perf_t *perf)
 {
     const uct_nprdma_config_range_t ranges[] = {
         {"MAX_PINNED", config->max_pinned, UCT_NPRDMA_MIN_PINNED, INFINITY},
@@ -446,7 +526,14 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config)
         {"CM_TIMEOUT", config->cm.timeout, UCT_NPRDMA_MIN_TIMER,
          UCT_NPRDMA_MAX_SEC},
         {"CM_PROBE_INTERVAL", config->cm.probe_interval,
-         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC}
+         UCT_NPRDMA_MIN_TIMER, UCT_NPRDMA_MAX_SEC},
+        /* UCX divides by bandwidths */
+        {"PERF: overhead", perf->overhead, 0, 1},
+        {"PERF: latency", perf->latency, 0, 1},
+        {"PERF: rendezvous", perf->rendezvous, 0, 1},
+        {"PERF: bandwidth", perf->bandwidth, 1e6, 1e13},
+        {"PERF: am_bandwidth", perf->am_bandwidth, 1e6, 1e13},
+        {"PERF: lane_bandwidth", perf->lane_bandwidth, 1e6, 1e13}
     };
 
     return uct_nprdma_config_check_ranges(ranges,
@@ -491,7 +578,7 @@ uct_nprdma_md_check_others(const uct_nprdma_md_config_t *config)
 
 ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
 {
-    uct_nprdma_perf_t perf = {};
+    uct_nprdma_perf_t perf = uct_nprdma_perf_emulated; /* All are valid */
     ucs_status_t status;
 
     config->cm.window   = UCT_NPRDMA_CM_WINDOW;
@@ -501,13 +588,13 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
         status = uct_nprdma_config_inject(config);
     }
     if (status == UCS_OK) {
-        status = uct_nprdma_md_check_numbers(config);
+        status = uct_nprdma_config_set_perf(config->iface.perf, &perf);
+    }
+    if (status == UCS_OK) {
+        status = uct_nprdma_md_check_numbers(config, &perf);
     }
     if (status == UCS_OK) {
         status = uct_nprdma_md_check_others(config);
-    }
-    if (status == UCS_OK) {
-        status = uct_nprdma_perf_parse(config->iface.perf, &perf);
     }
     return (status != UCS_OK) ? status :
            uct_nprdma_stats_check(config->iface.stats);

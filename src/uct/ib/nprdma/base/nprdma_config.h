@@ -75,6 +75,10 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config);
 ucs_status_t
 uct_nprdma_iface_check_config(const uct_nprdma_bufs_config_t *bufs);
 
+/* Change the costs of a device as UCX_NPRDMA_PERF says, which was checked */
+ucs_status_t
+uct_nprdma_config_set_perf(const char *text, uct_nprdma_perf_t *perf);
+
 /* Warn, once in a process, of each variable of the environment that earlier
  * versions had, with what to use instead */
 void uct_nprdma_config_tell_removed(void);

@@ -360,7 +360,7 @@ uct_nprdma_iface_init_port(uct_nprdma_iface_t *iface,
     estimate->max_bcopy = iface->config.max_bcopy;
     estimate->has_zcopy = uct_nprdma_mem_has_zcopy(
             &uct_nprdma_iface_md(iface)->super);
-    return uct_nprdma_perf_parse(config->perf, &estimate->perf);
+    return uct_nprdma_config_set_perf(config->perf, &estimate->perf);
 }
 
 UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,

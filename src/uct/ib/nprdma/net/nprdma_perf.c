@@ -6,18 +6,9 @@
 
 #include "nprdma_perf.h"
 
-#include "nprdma_items.h"
-
-#include <ucs/config/parser.h>
-#include <ucs/debug/log.h>
-#include <ucs/sys/compiler.h>
 #include <ucs/sys/math.h>
-#include <ucs/sys/string.h>
 
-#include <stddef.h>
 #include <stdlib.h>
-#include <string.h>
-#include <strings.h>
 
 /* Bytes of a packet besides payload. InfiniBand: local route header, base
  * transport header, two checksums. RoCEv2: preamble and gap, Ethernet, IPv4,
@@ -89,50 +80,4 @@ void uct_nprdma_perf_add_wire(uct_nprdma_perf_t *perf, double rate,
     perf->am_bandwidth   = 1 / ((1 / perf->bandwidth) + copies);
     perf->lane_bandwidth = ucs_min(perf->lane_bandwidth, rate);
     perf->is_per_process = perf->is_per_process && !is_shared;
-}
-
-/* Values are at least as UCX needs them: it divides by bandwidths, and asserts
- * that times are not negative. "nan" compares false with all numbers. */
-static int uct_nprdma_perf_read_time(const char *text, void *dest,
-                                     const void *arg)
-{
-    double *value = dest;
-
-    return ucs_config_sscanf_time(text, value, NULL) && (*value >= 0) &&
-           (*value <= 1);
-}
-
-static int uct_nprdma_perf_read_bw(const char *text, void *dest,
-                                   const void *arg)
-{
-    double *value = dest;
-
-    return ucs_config_sscanf_bw(text, value, NULL) && (*value >= 1e6) &&
-           (*value <= 1e13);
-}
-
-#define UCT_NPRDMA_PERF_FIELD(_name, _read, _help) \
-    { .name   = #_name, \
-      .offset = ucs_offsetof(uct_nprdma_perf_t, _name), \
-      .parser = { .read = _read, .help = ucs_config_help_generic, \
-                  .arg = _help } }
-#define UCT_NPRDMA_PERF_TIME(_name) \
-    UCT_NPRDMA_PERF_FIELD(_name, uct_nprdma_perf_read_time, "0s..1s")
-#define UCT_NPRDMA_PERF_BW(_name) \
-    UCT_NPRDMA_PERF_FIELD(_name, uct_nprdma_perf_read_bw, "1MBs..10000000MBs")
-
-static const ucs_config_field_t uct_nprdma_perf_fields[] = {
-    UCT_NPRDMA_PERF_TIME(overhead),
-    UCT_NPRDMA_PERF_TIME(latency),
-    UCT_NPRDMA_PERF_TIME(rendezvous),
-    UCT_NPRDMA_PERF_BW(bandwidth),
-    UCT_NPRDMA_PERF_BW(am_bandwidth),
-    UCT_NPRDMA_PERF_BW(lane_bandwidth),
-    {NULL}
-};
-
-ucs_status_t uct_nprdma_perf_parse(const char *text, uct_nprdma_perf_t *perf)
-{
-    return !strcasecmp(text, UCS_VALUE_AUTO_STR) ? UCS_OK :
-           uct_nprdma_items_parse("PERF", text, uct_nprdma_perf_fields, perf);
 }

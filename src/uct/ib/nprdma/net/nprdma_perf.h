@@ -4,7 +4,6 @@
 #define UCT_NPRDMA_PERF_H_
 
 #include <infiniband/verbs.h>
-#include <ucs/type/status.h>
 
 /* What operations on a device cost. contrib/bench/calibrate measures the
  * values. nprdma_estimate.h makes UCX's attributes of them. */
@@ -46,10 +45,5 @@ double uct_nprdma_perf_port_bandwidth(const char *rate,
  * than a message. */
 void uct_nprdma_perf_add_wire(uct_nprdma_perf_t *perf, double rate,
                               double latency, int is_shared);
-
-/* Apply UCX_NPRDMA_PERF: "auto", or items NAME:VALUE between commas. The values
- * are times ("300ns") and bandwidths ("12000MBs") in the form of UCX's own
- * variables. After an error, some fields may be set. */
-ucs_status_t uct_nprdma_perf_parse(const char *text, uct_nprdma_perf_t *perf);
 
 #endif
