@@ -6,7 +6,7 @@
 
 #include "nprdma_glue.h"
 #include "uct/ib/nprdma/base/nprdma_sockcm.h"
-#include "uct/ib/nprdma/base/nprdma_summary.h"
+#include "uct/ib/nprdma/base/nprdma_stats.h"
 #include "uct/ib/nprdma/compat/nprdma_abi.h"
 #include "uct/ib/nprdma/net/nprdma_record.h"
 #include "uct/ib/nprdma/rma/nprdma_rma.h"
@@ -209,7 +209,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
         return;
     }
 
-    uct_nprdma_summary_init();
+    uct_nprdma_stats_init();
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
     uct_nprdma_record_write(UCT_NPRDMA_RECORD_LOADED, "");
@@ -219,7 +219,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
 UCS_F_DTOR static void uct_nprdma_unload(void)
 {
     if (uct_nprdma_registered) {
-        uct_nprdma_summary_exit();
+        uct_nprdma_stats_exit();
         uct_tl_unregister(&uct_nprdma_tl);
         uct_component_unregister(&uct_nprdma_component);
     }

@@ -412,8 +412,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
         goto err_device;
     }
 
-    uct_nprdma_summary_iface_opened(&self->summary, self->net.stats,
-                                    uct_nprdma_stats_is_summary(config.stats));
+    uct_nprdma_stats_iface_opened(&self->stats, self->net.stats, config.stats);
     uct_nprdma_md_get(md);
     return UCS_OK;
 
@@ -475,10 +474,9 @@ static UCS_CLASS_CLEANUP_FUNC(uct_nprdma_iface_t)
     close(self->event_fd);
     uct_nprdma_iface_cleanup_device(self);
     ucs_free(self->net.conns);
-    uct_nprdma_stats_dump(self->net.stats, &mem_stats,
-                          uct_nprdma_iface_md(self)->iface.stats,
-                          uct_nprdma_net_dev(&self->net)->name);
-    uct_nprdma_summary_iface_closed(&self->summary, &mem_stats);
+    uct_nprdma_stats_iface_closed(&self->stats, &mem_stats,
+                                  uct_nprdma_iface_md(self)->iface.stats,
+                                  uct_nprdma_net_dev(&self->net)->name);
     uct_nprdma_md_put(uct_nprdma_iface_md(self));
 }
 

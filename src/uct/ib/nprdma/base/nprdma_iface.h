@@ -8,7 +8,6 @@
 #include "nprdma_idle.h"
 #include "nprdma_md.h"
 #include "nprdma_stats.h"
-#include "nprdma_summary.h"
 
 #include "uct/ib/nprdma/compat/nprdma_compat.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_iface.h"
@@ -86,7 +85,7 @@ typedef struct uct_nprdma_iface {
         unsigned            rx_low;
     } config;
     uct_nprdma_estimate_t   estimate;       /* performance that UCX is told */
-    uct_nprdma_summary_entry_t summary;
+    uct_nprdma_stats_entry_t stats;
 } uct_nprdma_iface_t;
 
 

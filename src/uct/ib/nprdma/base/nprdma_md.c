@@ -7,7 +7,6 @@
 #include "nprdma_md.h"
 #include "nprdma_fork.h"
 #include "nprdma_stats.h"
-#include "nprdma_summary.h"
 #include "uct/ib/nprdma/mem/nprdma_mem.h"
 #include "uct/ib/nprdma/mem/nprdma_odp.h"
 #include "uct/ib/nprdma/mem/nprdma_tier.h"
@@ -212,7 +211,7 @@ uct_nprdma_md_open(uct_component_t *component,
         goto err_close;
     }
 
-    uct_nprdma_summary_md_opened();
+    uct_nprdma_stats_md_opened();
     *md_p = &md->super.super.super;
     return UCS_OK;
 
@@ -228,7 +227,7 @@ static void uct_nprdma_md_destroy(uct_nprdma_md_t *md)
     uct_nprdma_mem_stats_t stats;
 
     uct_nprdma_md_stats(md, &stats);
-    uct_nprdma_summary_md_closed(&stats);
+    uct_nprdma_stats_md_closed(&stats);
     uct_nprdma_service_destroy(md->service);
     uct_nprdma_mem_cleanup(&md->super);
     uct_nprdma_tier_cleanup(&md->super);
