@@ -34,11 +34,6 @@
  * would not sleep at all */
 #define UCT_NPRDMA_MIN_TIMER  1e-3
 
-/* Connections of an interface in wire-up at once, and its receives for packets
- * of wire-up */
-#define UCT_NPRDMA_CM_WINDOW    32
-#define UCT_NPRDMA_CM_RX_SLOTS  64
-
 static UCS_CONFIG_DEFINE_ARRAY(uct_nprdma_levels, sizeof(unsigned),
                                UCS_CONFIG_TYPE_UINT);
 
@@ -581,9 +576,7 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
     uct_nprdma_perf_t perf = uct_nprdma_perf_emulated; /* All are valid */
     ucs_status_t status;
 
-    config->cm.window   = UCT_NPRDMA_CM_WINDOW;
-    config->cm.rx_slots = UCT_NPRDMA_CM_RX_SLOTS;
-    status              = uct_nprdma_config_set_paths(config);
+    status = uct_nprdma_config_set_paths(config);
     if (status == UCS_OK) {
         status = uct_nprdma_config_inject(config);
     }

@@ -647,11 +647,7 @@ ucs_status_t uct_nprdma_iface_flush(uct_iface_h tl_iface, unsigned flags,
         }
     }
 
-    if (in_progress) {
-        return UCS_INPROGRESS;
-    }
-
-    return UCS_OK;
+    return in_progress ? UCS_INPROGRESS : UCS_OK;
 }
 
 ucs_status_t uct_nprdma_iface_fence(uct_iface_h tl_iface, unsigned flags)

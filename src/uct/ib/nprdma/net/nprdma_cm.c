@@ -20,6 +20,9 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+/* Maximum number of REQs of an interface that are not answered */
+#define UCT_NPRDMA_CM_WINDOW  32
+
 
 ucs_time_t uct_nprdma_cm_backoff(uct_nprdma_cm_t *cm, ucs_time_t *interval)
 {
@@ -93,7 +96,7 @@ static void uct_nprdma_cm_kick(uct_nprdma_net_iface_t *iface)
     uct_nprdma_cm_conn_t *entry;
 
     while (!ucs_list_is_empty(&cm->waiting) &&
-           (cm->num_in_flight < cm->config.window)) {
+           (cm->num_in_flight < UCT_NPRDMA_CM_WINDOW)) {
         entry = ucs_list_extract_head(&cm->waiting, uct_nprdma_cm_conn_t, list);
         ucs_list_add_tail(&cm->in_flight, &entry->list);
         entry->in_flight = 1;

@@ -56,8 +56,6 @@ typedef struct uct_nprdma_cm_config {
     double         retry_max;       /* longest interval, seconds */
     double         timeout;         /* seconds until connecting fails */
     double         probe_interval;  /* seconds between probes of requesters */
-    unsigned       window;          /* maximum number of REQs in flight */
-    unsigned       rx_slots;
 } uct_nprdma_cm_config_t;
 
 
@@ -96,6 +94,7 @@ typedef struct uct_nprdma_cm {
     struct ibv_qp                  *qp;
     uct_nprdma_bounce_t            pool;
     unsigned                       tx_posted;
+    unsigned                       rx_slots;
     unsigned                       rx_posted;
     int                            broken;     /* UD QP is in ERR */
     int                            sq_error;   /* UD QP is in SQE */

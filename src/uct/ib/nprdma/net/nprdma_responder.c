@@ -16,8 +16,8 @@ KHASH_IMPL(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*, 1,
            kh_int64_hash_func, kh_int64_hash_equal)
 
 
-/* Mix the id into the nonce. Two requesters may have the same key;
- * uct_nprdma_responder_req() detects that. */
+/* Mix the id into the nonce. Two requesters may have the same key, of which
+ * the second one gets no responder. */
 static uint64_t uct_nprdma_responder_key(uint64_t nonce, uint32_t conn_id)
 {
     return nonce ^ (conn_id * 0x9e3779b97f4a7c15ull);
@@ -29,6 +29,18 @@ uct_nprdma_responder_get(khash_t(uct_nprdma_responders) *hash, uint64_t key)
     khiter_t iter = kh_get(uct_nprdma_responders, hash, key);
 
     return (iter == kh_end(hash)) ? NULL : kh_val(hash, iter);
+}
+
+/* The responder of a requester's connection */
+static uct_nprdma_responder_t *
+uct_nprdma_responder_find(uct_nprdma_net_iface_t *iface, uint64_t nonce,
+                          uint32_t conn_id)
+{
+    uct_nprdma_responder_t *resp = uct_nprdma_responder_get(
+            &iface->cm.responders, uct_nprdma_responder_key(nonce, conn_id));
+
+    return ((resp != NULL) && (resp->nonce == nonce) &&
+            (resp->conn_id == conn_id)) ? resp : NULL;
 }
 
 static void uct_nprdma_responder_unhash(khash_t(uct_nprdma_responders) *hash,
@@ -150,11 +162,8 @@ uct_nprdma_responder_connect_svc(uct_nprdma_net_iface_t *iface,
     ucs_status_t status;
 
     if (am_id != 0) {
-        am = uct_nprdma_responder_get(
-                &iface->cm.responders,
-                uct_nprdma_responder_key(resp->nonce, am_id));
-        if ((am == NULL) || (am->nonce != resp->nonce) ||
-            (am->conn_id != am_id) || (am->executed == NULL)) {
+        am = uct_nprdma_responder_find(iface, resp->nonce, am_id);
+        if ((am == NULL) || (am->executed == NULL)) {
             return UCS_ERR_NO_RESOURCE;
         }
         executed = am->executed;
@@ -237,6 +246,10 @@ uct_nprdma_responder_create(uct_nprdma_net_iface_t *iface,
     uct_nprdma_responder_t *resp;
     ucs_status_t status;
 
+    if (uct_nprdma_responder_get(&iface->cm.responders, key) != NULL) {
+        return UCS_ERR_BUSY;
+    }
+
     resp = ucs_calloc(1, sizeof(*resp), "nprdma_responder");
     if (resp == NULL) {
         ucs_error("failed to allocate a responder");
@@ -312,10 +325,8 @@ static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
 void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
                               const uct_nprdma_cm_packet_t *packet)
 {
-    uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
-                                            packet->conn_id);
+    ucs_status_t status = UCS_OK;
     uct_nprdma_responder_t *resp;
-    ucs_status_t status;
 
     if (packet->dst_nonce != iface->iface_addr.nonce) {
         /* The packet is for an earlier interface with the same QPN */
@@ -324,9 +335,8 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
         return;
     }
 
-    resp = uct_nprdma_responder_get(&iface->cm.responders, key);
-    if ((resp != NULL) && (resp->nonce == packet->src_nonce) &&
-        (resp->conn_id == packet->conn_id) &&
+    resp = uct_nprdma_responder_find(iface, packet->src_nonce, packet->conn_id);
+    if ((resp != NULL) &&
         ((resp->peer.qpn != packet->qp.qpn) ||
          (resp->peer.psn != packet->qp.psn))) {
         /* The requester uses the id again: what was lost is the FIN of the
@@ -335,40 +345,26 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
         resp = NULL;
     }
 
-    if (resp != NULL) {
-        if ((resp->nonce != packet->src_nonce) ||
-            (resp->conn_id != packet->conn_id) ||
-            (resp->kind != packet->kind)) {
-            uct_nprdma_responder_reject(iface, packet,
-                                        UCT_NPRDMA_CM_REASON_NO_RES);
-            return;
-        }
-    } else {
+    if (resp == NULL) {
         status = uct_nprdma_responder_create(iface, packet, &resp);
-        if (status == UCS_ERR_NO_RESOURCE) {
-            return; /* The REQ of kind AM is on its way: this one is repeated */
-        }
-
-        if (status != UCS_OK) {
-            uct_nprdma_responder_reject(iface, packet,
-                                        UCT_NPRDMA_CM_REASON_NO_RES);
-            return;
-        }
+    } else if (resp->kind != packet->kind) {
+        status = UCS_ERR_INVALID_PARAM;
     }
 
-    uct_nprdma_responder_send_rep(iface, resp);
+    if (status == UCS_OK) {
+        uct_nprdma_responder_send_rep(iface, resp);
+    } else if (status != UCS_ERR_NO_RESOURCE) {
+        uct_nprdma_responder_reject(iface, packet, UCT_NPRDMA_CM_REASON_NO_RES);
+    } /* Else the REQ of kind AM is on its way: this one is repeated */
 }
 
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet)
 {
-    uint64_t key = uct_nprdma_responder_key(packet->src_nonce,
-                                            packet->conn_id);
     uct_nprdma_responder_t *resp;
 
-    resp = uct_nprdma_responder_get(&iface->cm.responders, key);
-    if ((resp == NULL) || (resp->nonce != packet->src_nonce) ||
-        (resp->conn_id != packet->conn_id)) {
+    resp = uct_nprdma_responder_find(iface, packet->src_nonce, packet->conn_id);
+    if (resp == NULL) {
         return; /* ended already */
     }
 

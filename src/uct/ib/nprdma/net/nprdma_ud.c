@@ -19,7 +19,8 @@
 /* Any value; both sides use the same */
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
 
-/* Maximum number of outgoing datagrams */
+/* Receives, and maximum number of outgoing datagrams */
+#define UCT_NPRDMA_CM_RX_LEN       64u
 #define UCT_NPRDMA_CM_TX_LEN       32u
 
 /* One page of slots is enough where pinned memory is short: a sender that finds
@@ -209,7 +210,7 @@ static void uct_nprdma_ud_fill_rq(uct_nprdma_net_iface_t *iface)
 {
     unsigned i;
 
-    for (i = iface->cm.rx_posted; i < iface->cm.config.rx_slots; ++i) {
+    for (i = iface->cm.rx_posted; i < iface->cm.rx_slots; ++i) {
         uct_nprdma_ud_post_recv(iface, uct_nprdma_bounce_get(&iface->cm.pool));
     }
 }
@@ -373,7 +374,7 @@ static ucs_status_t uct_nprdma_ud_create_qp(uct_nprdma_net_iface_t *iface)
     init_attr.recv_cq          = cm->cq;
     init_attr.qp_type          = IBV_QPT_UD;
     init_attr.cap.max_send_wr  = UCT_NPRDMA_CM_TX_LEN;
-    init_attr.cap.max_recv_wr  = cm->config.rx_slots;
+    init_attr.cap.max_recv_wr  = cm->rx_slots;
     init_attr.cap.max_send_sge = 1;
     init_attr.cap.max_recv_sge = 1;
     cm->qp = dev->verbs->create_qp(dev->pd, &init_attr);
@@ -406,7 +407,7 @@ static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_net_iface_t *iface)
     }
 
     cm->cq = dev->verbs->create_cq(dev->context,
-                                  cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN +
+                                  cm->rx_slots + UCT_NPRDMA_CM_TX_LEN +
                                   UCT_NPRDMA_CM_MAX_PROBES, iface, cm->channel,
                                   0);
     if (cm->cq == NULL) {
@@ -426,7 +427,7 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface)
 {
     uct_nprdma_cm_t *cm      = &iface->cm;
     uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
-    unsigned num_slots       = cm->config.rx_slots + UCT_NPRDMA_CM_TX_LEN;
+    unsigned num_slots       = UCT_NPRDMA_CM_RX_LEN + UCT_NPRDMA_CM_TX_LEN;
     ucs_status_t status;
 
     ucs_list_head_init(&cm->ahs);
@@ -438,10 +439,10 @@ ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface)
         return status;
     }
 
-    num_slots           = cm->pool.num_slots;
-    cm->config.rx_slots = ucs_min(cm->config.rx_slots,
-                                  num_slots - ucs_min(num_slots / 2,
-                                                      UCT_NPRDMA_CM_TX_LEN));
+    num_slots    = cm->pool.num_slots;
+    cm->rx_slots = ucs_min(UCT_NPRDMA_CM_RX_LEN,
+                           num_slots - ucs_min(num_slots / 2,
+                                               UCT_NPRDMA_CM_TX_LEN));
 
     status = uct_nprdma_ud_create_cq(iface);
     if (status != UCS_OK) {

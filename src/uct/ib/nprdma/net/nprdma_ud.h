@@ -9,7 +9,7 @@
  * nprdma_cm handles their content. The async context is blocked in all these
  * functions except the first and the last. */
 
-/* Create the queue pair, ready to receive; cm.config is set */
+/* Create the queue pair, ready to receive */
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface);
 
 /* Pass all received packets to uct_nprdma_cm_handle_packet() */
