@@ -47,8 +47,20 @@ preload_status_t uct_query_components(void ***components_p,
                                       unsigned *num_components_p);
 preload_status_t ucs_module_global_init(void);
 
+/* Of UCX's methods to allocate memory, mmap before huge pages: with these, one
+ * page in a hundred that a program touches makes all of a window resident. Also
+ * in nprdma.env. */
+#define PRELOAD_ALLOC_PRIO "md:sysv,md:posix,md:*,mmap,thp,heap"
+
 static preload_query_t preload_query;
 static pthread_once_t  preload_once = PTHREAD_ONCE_INIT;
+
+/* UCX reads its variables before it looks for components. The user's own value
+ * stays. */
+__attribute__((constructor)) static void preload_set_defaults(void)
+{
+    setenv("UCX_ALLOC_PRIO", PRELOAD_ALLOC_PRIO, 0);
+}
 
 /* The UCX that a component is for, from the name of its directory. Returns 0
  * for any other name. */
