@@ -303,6 +303,27 @@ protected:
     std::unique_ptr<svc_requester> m_requester, m_other;
 };
 
+/* Advice is for what can come soon: no thread waits for a page that the program
+ * itself has to provide */
+TEST_F(test_absent, advice_waits_for_no_page)
+{
+    auto advise = [&](buffer &memory) {
+        memory.packed_key();
+        return uct_md_mem_advise(m_entity->md(), memory.memh(), memory.ptr(),
+                                 memory.length(), UCT_MADV_WILLNEED);
+    };
+    buffer control(m_entity->md(), num_pages * page);
+
+    EXPECT_EQ(UCS_OK, advise(*m_absent));
+    EXPECT_EQ(UCS_OK, advise(control));
+    /* One thread does both, in this order */
+    await([&]() {
+        return m_entity->counter("pages_populated") == num_pages;
+    });
+    EXPECT_TRUE(m_held.faults().empty());
+    expect_other_is_served();
+}
+
 TEST_F(test_absent, faults_of_one_peer_overlap)
 {
     constexpr int rounds = 100;

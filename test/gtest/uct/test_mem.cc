@@ -163,6 +163,37 @@ TEST_F(test_mem, packing_populates_a_short_buffer_at_once)
     });
 }
 
+/* ucp_mem_advise(): absent pages come into memory, and the first get of them
+ * needs no help of the target. Without a key it opens no page to peers. */
+TEST_F(test_mem, advice_populates)
+{
+    buffer memory(m_b->md(), 64 * size);
+    auto populated = [&]() { return m_b->counter("pages_populated"); };
+    auto advise    = [&](size_t offset, unsigned advice) {
+        return uct_md_mem_advise(m_b->md(), memory.memh(), memory.ptr(offset),
+                                 memory.length(), (uct_mem_advice_t)advice);
+    };
+
+    ASSERT_TRUE(m_b->md_attr().cap.flags & UCT_MD_FLAG_ADVISE);
+    EXPECT_EQ(UCS_OK, advise(0, UCT_MADV_WILLNEED));
+    EXPECT_EQ(0u, populated());
+
+    uct_rkey_t rkey = m_a->unpack(memory.packed_key());
+    EXPECT_EQ(UCS_ERR_INVALID_PARAM, advise(1, UCT_MADV_WILLNEED));
+    EXPECT_EQ(UCS_OK, advise(0, UCT_MADV_NORMAL));
+    EXPECT_EQ(0u, populated());
+
+    EXPECT_EQ(UCS_OK, advise(0, UCT_MADV_WILLNEED));
+    m_b->wait([&]() { return populated() == memory.length() / page; });
+    for (size_t i = 0; i < memory.length(); i += 61 * page) {
+        uint64_t value = 1;
+        EXPECT_EQ(UCS_OK,
+                  get(&value, sizeof(value), memory.address(i), rkey));
+        EXPECT_EQ(0u, value);
+    }
+    EXPECT_EQ(0u, m_b->counter("served_fetches"));
+}
+
 TEST_F(test_mem, nothing_is_pinned)
 {
     static const long limit_kb = 4096; /* UCX_NPRDMA_MAX_PINNED */

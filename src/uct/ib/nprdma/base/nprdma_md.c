@@ -104,11 +104,12 @@ out_empty:
 
 static void
 uct_nprdma_md_populate_async(uct_nprdma_mem_md_t *mem_md,
-                             const uct_nprdma_mem_t *mem, int is_write)
+                             const uct_nprdma_mem_t *mem, uintptr_t address,
+                             size_t length, unsigned flags)
 {
     uct_nprdma_md_t *md = ucs_derived_of(mem_md, uct_nprdma_md_t);
 
-    uct_nprdma_service_populate_async(md->service, mem, is_write);
+    uct_nprdma_service_populate_async(md->service, mem, address, length, flags);
 }
 
 static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
@@ -291,6 +292,7 @@ void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
      * buffers need no registration, except for UCP. */
     memset(caps, 0, sizeof(*caps));
     caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
+                                   UCT_MD_FLAG_ADVISE |
                                    UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE |
                                    UCT_NPRDMA_MD_FLAG_INVALIDATE;
     caps->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);

@@ -10,6 +10,7 @@
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 
 #include "ucm/access/nprdma_access.h"
+#include "ucm/access/nprdma_pagein.h"
 
 #include "nprdma_assert.h"
 
@@ -376,40 +377,92 @@ uct_nprdma_mem_fill_region(const uct_nprdma_mem_t *mem, uint32_t access,
     }
 }
 
-/* A key is packed because a peer is about to use it, and each absent page would
- * cost an assist (ARCHITECTURE 5, populate policy). For a source, any page of
- * the process will do. Populating for writing may copy the page first.
- * Therefore only a key that does not allow get populates for writing. */
-static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
-                                    uct_nprdma_mem_t *mem, uint32_t access,
+static int uct_nprdma_mem_is_inside(const uct_nprdma_mem_t *mem,
                                     uintptr_t address, size_t length)
 {
+    uintptr_t offset = address - nprdma_reg_address(mem->reg);
+    size_t all       = nprdma_reg_length(mem->reg);
+
+    return (offset <= all) && (length <= (all - offset));
+}
+
+/* Populate the resident pages of the beginning, and the rest in the background
+ * with `flags` */
+static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
+                                    uct_nprdma_mem_t *mem, uintptr_t address,
+                                    size_t length, unsigned flags)
+{
     nprdma_range_t *range = &mem->range;
-    int write             = !(access & NPRDMA_REG_ACCESS_GET);
+    uint32_t bit          = (flags & NPRDMA_POPULATE_WRITE) ? NPRDMA_PAGE_W :
+                                                              NPRDMA_PAGE_R;
+    size_t head           = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
+
+    nprdma_monitor_populate(md->monitor, range, address, head,
+                            flags | NPRDMA_POPULATE_RESIDENT);
+    if (flags & NPRDMA_POPULATE_RESIDENT) {
+        address += head;
+        length  -= head;
+    }
+    if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
+        ((length > 0) &&
+         !uct_nprdma_mrs_is_valid(range->region, address, length, bit))) {
+        md->ops->populate_async(md, mem, address, length, flags);
+    }
+}
+
+/* For a source, any page of the process will do. Populating for writing may
+ * copy the page first. Therefore only a key that does not allow get populates
+ * for writing. */
+static unsigned uct_nprdma_mem_populate_flags(const uct_nprdma_mem_t *mem)
+{
+    return (nprdma_reg_access(mem->reg) & NPRDMA_REG_ACCESS_GET) ?
+           0 : NPRDMA_POPULATE_WRITE;
+}
+
+/* A key is packed because a peer is about to use it, and each absent page would
+ * cost an assist (ARCHITECTURE 5, populate policy) */
+static void uct_nprdma_mem_populate_packed(uct_nprdma_mem_md_t *md,
+                                           uct_nprdma_mem_t *mem,
+                                           uintptr_t address, size_t length)
+{
+    /* A range outside of the registration is only a wrong hint */
+    if ((length == 0) || !uct_nprdma_mem_is_inside(mem, address, length)) {
+        address = nprdma_reg_address(mem->reg);
+        length  = nprdma_reg_length(mem->reg);
+    }
+
+    uct_nprdma_mem_populate(md, mem, address, length,
+                            uct_nprdma_mem_populate_flags(mem) |
+                            NPRDMA_POPULATE_RESIDENT);
+}
+
+ucs_status_t uct_nprdma_mem_advise(uct_md_h tl_md, uct_mem_h memh,
+                                   void *address, size_t length,
+                                   unsigned advice)
+{
+    uct_nprdma_mem_md_t *md = ucs_derived_of(tl_md, uct_nprdma_mem_md_t);
+    uct_nprdma_mem_t *mem   = memh;
+    uintptr_t start         = (uintptr_t)address;
     size_t head;
 
-    /* A range outside of the registration is only a wrong hint */
-    if ((length == 0) || (address < range->address) ||
-        ((address - range->address) > range->length) ||
-        (length > (range->length - (address - range->address)))) {
-        address = range->address;
-        length  = range->length;
+    ucs_trace_func("md=%p memh=%p address=%p length=%zu advice=%u", md, memh,
+                   address, length, advice);
+    if (!uct_nprdma_mem_is_inside(mem, start, length)) {
+        return UCS_ERR_INVALID_PARAM;
     }
 
-    head = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
-    nprdma_monitor_populate(md->monitor, range, address, head,
-                            NPRDMA_POPULATE_RESIDENT |
-                            (write ? NPRDMA_POPULATE_WRITE : 0));
-    if (length == head) {
-        return;
+    if (advice == UCT_MADV_WILLNEED) {
+        head  = ucs_min(length, UCT_NPRDMA_MEM_POPULATE_MAX);
+        head += start & (NPRDMA_PAGE_SIZE - 1);
+        nprdma_pagein_read_ahead(start & ~(uintptr_t)(NPRDMA_PAGE_SIZE - 1),
+                                 ucs_div_round_up(head, NPRDMA_PAGE_SIZE));
+        if (uct_nprdma_mem_has_key(mem) && mem->has_region &&
+            uct_nprdma_device_is_owner(&md->super)) {
+            uct_nprdma_mem_populate(md, mem, start, length,
+                                    uct_nprdma_mem_populate_flags(mem));
+        }
     }
-
-    if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
-        !uct_nprdma_mrs_is_valid(range->region, address + head,
-                                 length - head,
-                                 write ? NPRDMA_PAGE_W : NPRDMA_PAGE_R)) {
-        md->ops->populate_async(md, mem, write);
-    }
+    return UCS_OK;
 }
 
 ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
@@ -437,8 +490,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     if (mem->has_region) {
         uct_nprdma_mem_fill_region(mem, access, &rkey);
         if (ucs_likely(uct_nprdma_device_is_owner(&md->super))) {
-            uct_nprdma_mem_populate(md, mem, access, (uintptr_t)address,
-                                    length);
+            uct_nprdma_mem_populate_packed(md, mem, (uintptr_t)address, length);
         }
     } else if (uct_nprdma_odp_is_exported(&mem->odp)) {
         uct_nprdma_odp_fill_key(&mem->odp, &rkey);

@@ -78,6 +78,14 @@ ucs_status_t
 uct_nprdma_mem_dereg(uct_md_h md, const uct_md_mem_dereg_params_t *params);
 
 
+/* Advice that peers will access a part of a registration: its pages are read
+ * from the disk, and populated if there is a key. Waits for neither: what is
+ * resident at the beginning is populated at once, the rest by a thread of the
+ * service. UCS_ERR_INVALID_PARAM: the part is not within the registration. */
+ucs_status_t uct_nprdma_mem_advise(uct_md_h md, uct_mem_h memh, void *address,
+                                   size_t length, unsigned advice);
+
+
 /* Report memory that has no region, so that its data is copied: the first time
  * as a warning, later for debugging only */
 void uct_nprdma_mem_no_region(uct_nprdma_mem_md_t *md, uintptr_t address,

@@ -47,11 +47,11 @@ typedef struct uct_nprdma_mem_config {
 
 /* Functions that this floor calls in the floors above it */
 typedef struct uct_nprdma_mem_ops {
-    /* Populate the resident pages of a registration in the background, because
-     * a peer is about to get its key. Never waits. The registration may end at
-     * any time. */
+    /* Populate pages of a registration in the background, with
+     * NPRDMA_POPULATE_xx. Never waits. The registration may end at any time. */
     void (*populate_async)(struct uct_nprdma_mem_md *md,
-                           const struct uct_nprdma_mem *mem, int is_write);
+                           const struct uct_nprdma_mem *mem, uintptr_t address,
+                           size_t length, unsigned flags);
 } uct_nprdma_mem_ops_t;
 
 

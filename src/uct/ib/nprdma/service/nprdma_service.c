@@ -59,14 +59,14 @@ typedef struct uct_nprdma_sched_attr {
 
 void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const uct_nprdma_mem_t *mem,
-                                       int is_write)
+                                       uintptr_t address, size_t length,
+                                       unsigned flags)
 {
     uct_nprdma_populate_t range = {
         .key     = nprdma_reg_key(mem->reg),
-        .address = nprdma_reg_address(mem->reg),
-        .length  = nprdma_reg_length(mem->reg),
-        .flags   = NPRDMA_POPULATE_RESIDENT |
-                   (is_write ? NPRDMA_POPULATE_WRITE : 0)
+        .address = address,
+        .length  = length,
+        .flags   = flags
     };
 
     /* A child made by fork() has no thread, and the lock may be held for ever

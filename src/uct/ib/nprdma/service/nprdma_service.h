@@ -75,12 +75,13 @@ void uct_nprdma_service_release(uct_nprdma_service_t *service,
 unsigned uct_nprdma_service_progress(uct_nprdma_service_t *service);
 
 
-/* Populate the resident pages of a registration in the background, because a
- * peer is about to get its key. Never waits. Does nothing if too many such jobs
- * wait. The registration may end at any time. */
+/* Populate pages of a registration in the background, with NPRDMA_POPULATE_xx.
+ * Never waits. Does nothing if too many such jobs wait. The registration may
+ * end at any time. */
 void uct_nprdma_service_populate_async(uct_nprdma_service_t *service,
                                        const struct uct_nprdma_mem *mem,
-                                       int is_write);
+                                       uintptr_t address, size_t length,
+                                       unsigned flags);
 
 
 /* Fill the counters served_xx, prefetch_xx and pagein_xx */
