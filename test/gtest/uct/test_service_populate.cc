@@ -323,6 +323,36 @@ TEST_F(test_service_populate, malformed_requests)
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(good));
 }
 
+/* A peer that gets one page mostly gets the next ones. Absent pages stay absent,
+ * and pages beyond the registration are not populated. */
+TEST_F(test_service_populate, resident_pages_behind_a_fetch)
+{
+    pages memory(128);
+    buffer registered(m_entity->md(), 100 * page, memory.ptr());
+    std::vector<uct_nprdma_svc_request_t> fetches;
+    std::vector<uint64_t> populated;
+
+    /* To pack the key would populate what is resident */
+    for (size_t index : {0, 90}) {
+        fetches.push_back(svc_request(UCT_NPRDMA_SVC_FETCH, registered,
+                                      index * page, 8));
+        fetches.back().op    = UCT_NPRDMA_SVC_FETCH_POPULATE;
+        fetches.back().flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+    }
+    memset(memory.ptr(), 1, 30 * page);
+    memset(memory.ptr(40), 1, 88 * page);
+    for (const auto &fetch : fetches) {
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
+        /* The one before is done then */
+        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                  m_requester->status(svc_request(UCT_NPRDMA_SVC_NOP, 0, 0,
+                                                  0)));
+        populated.push_back(m_entity->counter("pages_populated"));
+    }
+    EXPECT_EQ((std::vector<uint64_t>{30 + 25, 30 + 25 + 10}), populated);
+    EXPECT_EQ(118u, memory.resident());
+}
+
 /* Pages beyond the one that was asked for are no fault for a userfaultfd of the
  * program: its thread may be the one that polls */
 TEST_F(test_service_populate, watched_pages_are_left_alone)
