@@ -1,16 +1,18 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * UCP gets of pages that are not in memory, between two processes on one
+ * UCP gets of pages that the NIC cannot access, between two processes on one
  * machine, each bound to a CPU of its own. The data is checked. A target that
  * is polling calls progress all the time, one that is sleeping calls nothing of
  * UCX.
  *
  *   fresh polling|sleeping     4 KiB from pages that were never touched
  *   swapped polling|sleeping   4 KiB from pages that are in swap
+ *   written polling|sleeping   4 KiB from pages that the target has just written
  *
- * These print the median time of a get in microseconds ("us"), and of the
- * target's CPU to fault in such a page itself ("own_us").
+ * These print the median time of a get in microseconds ("us"), of the target's
+ * CPU to fault in such a page itself ("own_us"), and of a get of a page that
+ * was got before ("again_us").
  *
  *   cold polling|sleeping
  *
@@ -57,7 +59,7 @@ enum {
 
 enum { GET1, DIRECT1, GET16, DIRECT16, ATOMIC, BESIDE, WARM, PLAIN, NUM_TIMES };
 
-static bool     is_fresh, is_cold, is_sleeping;
+static bool     is_fresh, is_written, is_cold, is_sleeping;
 static unsigned num_pages = NUM_PAGES;
 
 /* The pages, in both processes. Of cold ones, the word of atomics follows, and
@@ -182,12 +184,16 @@ static void prepare(void)
 {
     unsigned tries = 0, page = 0;
 
-    if (is_fresh) {
+    if (is_fresh || is_written) {
         CHECK(madvise(memory, num_pages * PAGE_SIZE, MADV_DONTNEED) == 0,
               "madvise: %m");
+    }
+    if (!is_fresh) {
+        write_pages(0, num_pages);
+    }
+    if (is_fresh || is_written) {
         return;
     }
-    write_pages(0, num_pages);
     while (page < num_pages) {
         if (!is_present(page)) {
             ++page;
@@ -291,6 +297,17 @@ static double gets(unsigned depth, const unsigned *pages)
 static double get_pages(void)
 {
     static double times[NUM_PAGES];
+    unsigned page;
+
+    for (page = 0; page < num_pages; ++page) {
+        times[page] = gets(1, &page);
+    }
+    return median(times, num_pages);
+}
+
+static void measure_pages(void)
+{
+    double us, again_us, own_us;
     ucs_status_ptr_t first;
     unsigned page = 0;
     char done;
@@ -299,10 +316,10 @@ static double get_pages(void)
     start_gets(1, &page, &first);
     wait_for(first);
     command(CMD_PREPARE, &done, 1);
-    for (page = 0; page < num_pages; ++page) {
-        times[page] = gets(1, &page);
-    }
-    return median(times, num_pages);
+    us       = get_pages();
+    again_us = get_pages();
+    command(CMD_OWN, &own_us, sizeof(own_us));
+    printf("us %.3f own_us %.3f again_us %.3f\n", us, own_us, again_us);
 }
 
 
@@ -434,16 +451,13 @@ static void measure_cold(void)
 
 static void initiator_main(void)
 {
-    double us, own_us;
     uint64_t last;
 
     initiator_open(FEATURES);
     if (is_cold) {
         measure_cold();
     } else {
-        us = get_pages();
-        command(CMD_OWN, &own_us, sizeof(own_us));
-        printf("us %.3f own_us %.3f\n", us, own_us);
+        measure_pages();
     }
     /* The target closes its endpoint, which takes progress on both sides */
     command(CMD_END, &last, sizeof(last));
@@ -456,12 +470,13 @@ int main(int argc, char **argv)
     const char *target = (argc > 2) ? argv[2] : "";
 
     is_fresh    = !strcmp(kind, "fresh");
+    is_written  = !strcmp(kind, "written");
     is_cold     = !strcmp(kind, "cold");
     is_sleeping = !strcmp(target, "sleeping");
-    if (!(is_fresh || is_cold || !strcmp(kind, "swapped")) ||
+    if (!(is_fresh || is_written || is_cold || !strcmp(kind, "swapped")) ||
         !(is_sleeping || !strcmp(target, "polling"))) {
-        fprintf(stderr, "usage: absent_bench fresh|swapped polling|sleeping\n"
-                        "       absent_bench cold polling|sleeping\n");
+        fprintf(stderr, "usage: absent_bench fresh|swapped|written|cold "
+                        "polling|sleeping\n");
         return 2;
     }
 

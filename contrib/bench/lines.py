@@ -4,6 +4,8 @@
 small   small messages, idle processes
 large   large messages, registration, absent pages, next to UCX's rc_verbs on
         the same emulated RNIC, which pins
+start   allocating and registering memory, next to UCX's rc_verbs on the same
+        emulated RNIC, which pins; and first accesses to such memory
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight strict revokes nothing; the latency shows its cost.
 prio    small operations beside large ones of the same endpoint. In "off" nprdma
@@ -25,11 +27,11 @@ from measure import (Row, difference, more_turns, notes, one_turn, ratio,
 from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
 
 # --turns unless it is given
-DEFAULT_TURNS = {"small": 7, "large": 5, "revoke": 7, "order": 21, "prio": 7,
-                 "mpi": 1, "kernel": 5}
+DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7, "order": 21,
+                 "prio": 7, "mpi": 1, "kernel": 5}
 
 # Groups whose programs run on an installation, so that two can be compared
-OLD_AND_NEW = ("small", "large", "revoke", "prio", "order")
+OLD_AND_NEW = ("small", "large", "start", "revoke", "prio", "order")
 
 BULK = (65536, 262144, MIB, 4 * MIB)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -84,11 +86,6 @@ SMALL = [
 def at_most_gib(session):
     """1 GiB, or what there is memory for."""
     return session.at_most(GIB)
-
-
-def startup_size(session):
-    """Of each of two ranks, in whole pages."""
-    return session.at_most(16 * GIB) // 2 // 4096 * 4096
 
 
 def both(line, what, command, limit, **more):
@@ -174,14 +171,34 @@ LARGE = [
             {"nprdma": "put_us", "am": "am_us", "ratio": "ratio"}), ("nprdma",),
         [value("ratio", "<=", 2, show=("nprdma", "am"), unit="round trips")],
         turns=more_turns, sizes=(8, 4096)),
-    Row("large.startup", "start of 2 ranks, 1 % touched", probes.startup,
-        ("nprdma", "verbs"),
-        [ratio("verbs", "nprdma", ">=", 20),
-         value("rss_percent", "<=", 14, unit="%")],
-        sizes=(startup_size,), turns=one_turn),
 ]
-LARGE = [row._replace(prepare=row.prepare or probes.unlimited_memlock)
-         for row in LARGE]
+
+
+def start_row(line, what, command, gain, size):
+    """Start of two ranks, which touch one page in a hundred."""
+    return Row("start." + line, what + ", 1 % touched", command,
+               ("nprdma", "verbs"),
+               [ratio("verbs", "nprdma", ">=", gain),
+                value("rss_percent", "<=", 14, unit="%")], sizes=(size,))
+
+
+START = [
+    start_row("window", "MPI_Win_allocate", probes.startup(
+        "mpi_bench", "startup"), 5, lambda session: session.at_most(GIB)),
+    Row("start.window", "MPI_Win_allocate, all touched",
+        mpi(2, "dense {size}", "us"), ("nprdma", "huge"),
+        [ratio("nprdma", "huge", "<=", 1.1)],
+        sizes=(lambda session: session.at_most(GIB),)),
+    start_row("shmem", "shmem_init", probes.startup("shmem_bench"), 20,
+              lambda session: session.at_most(4 * GIB)),
+    *[Row("start.written", "get of 4 KiB from pages just written, target "
+          + target, ucx("absent_bench", f"written {target}",
+                        {"first": "us", "again": "again_us"}), ("nprdma",),
+          [ratio("first", "again", "<=", 1.3)])
+      for target in ("polling", "sleeping")],
+]
+LARGE, START = ([row._replace(prepare=row.prepare or probes.unlimited_memlock)
+                 for row in rows] for rows in (LARGE, START))
 
 
 def revoke_row(line, what, command, unit, sizes, relation=None, limit=None):
@@ -326,5 +343,5 @@ PRIO = [
         [difference("nprdma", "unscheduled", "<=", 0.01)], turns=more_turns),
 ]
 
-GROUPS = {"small": SMALL, "large": LARGE, "revoke": REVOKE, "prio": PRIO,
-          "order": ORDER, "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}
+GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
+          "prio": PRIO, "order": ORDER, "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}

@@ -26,9 +26,10 @@
  *
  * Other kinds print the largest value of all ranks:
  *
- *   startup BYTES  every rank maps BYTES, shows them in a window, and touches
- *              one page in a hundred: "us VALUE" from the first call to the end
- *              of the first fence, and "rss_percent VALUE"
+ *   startup BYTES  every rank makes a window of BYTES by MPI_Win_allocate() and
+ *              touches one page in a hundred: "us VALUE" from the first call to
+ *              the end of the first fence, and "rss_percent VALUE"
+ *   dense BYTES    the same, with all pages touched
  *   pinned     after traffic of all kinds: locked memory of the process and of
  *              the application's buffers in it, in kB
  *   idle       CPU time, in microseconds, that threads other than main() use
@@ -440,7 +441,7 @@ static void idle(void)
     print_max("idle_cpu_us", before / 1000);
 }
 
-static void startup(size_t length)
+static void startup(size_t length, size_t step)
 {
     long before    = sum_of("/proc/self/status", "VmRSS:", NULL, 0);
     uint64_t value = rank + 1;
@@ -450,12 +451,11 @@ static void startup(size_t length)
     size_t i;
 
     MPI_Barrier(MPI_COMM_WORLD);
-    start  = MPI_Wtime();
-    memory = map_small_pages(length);
-    for (i = 0; i < length; i += 100 * PAGE_SIZE) {
+    start = MPI_Wtime();
+    MPI_Win_allocate(length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &win);
+    for (i = 0; i < length; i += step * PAGE_SIZE) {
         memory[i] = 1;
     }
-    MPI_Win_create(memory, length, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &win);
     MPI_Win_fence(0, win);
     MPI_Put(&value, 1, MPI_UINT64_T, rank ^ 1, PAGE_SIZE * 50, 1, MPI_UINT64_T,
             win);
@@ -467,7 +467,6 @@ static void startup(size_t length)
     CHECK(*(uint64_t*)(memory + PAGE_SIZE * 50) == (uint64_t)(rank ^ 1) + 1,
           "wrong data in the window");
     MPI_Win_free(&win);
-    munmap(memory, length);
     print_max("us", start);
     print_max("rss_percent", percent);
 }
@@ -513,7 +512,9 @@ int main(int argc, char **argv)
             }
         }
     } else if (!strcmp(name, "startup")) {
-        startup(last);
+        startup(last, 100);
+    } else if (!strcmp(name, "dense")) {
+        startup(last, 1);
     } else if (!strcmp(name, "pinned")) {
         traffic(1);
     } else {

@@ -88,13 +88,16 @@ def mpi(ranks, words, fields=None):
     return command
 
 
-def startup(session, contestant, size):
+def startup(name, *words):
     """Start of two ranks; resident memory is reported for nprdma."""
-    out = session.mpi(contestant, 2, ["startup", str(size)])
-    values = {contestant: field_of(out, "us")}
-    if contestant == "nprdma":
-        values["rss_percent"] = field_of(out, "rss_percent")
-    return values
+    def command(session, contestant, size):
+        out = session.mpi(contestant, 2, [*words, str(size)], name,
+                          {"SHMEM_SYMMETRIC_HEAP_SIZE": str(size)})
+        values = {contestant: field_of(out, "us")}
+        if contestant == "nprdma":
+            values["rss_percent"] = field_of(out, "rss_percent")
+        return values
+    return command
 
 
 def put_and_read(session, contestant, size):

@@ -29,6 +29,9 @@ CONTESTANTS = {
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
     "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m",
              "UCX_NPRDMA_REVOKE": "strict"},
+    # UCX's own way to allocate
+    "huge": {"UCX_TLS": "nprdma",
+             "UCX_ALLOC_PRIO": "md:sysv,md:posix,thp,md:*,mmap,heap"},
     # Nothing large beside; messages and small puts, or atomics as well, pass
     # puts elsewhere; large operations have no scheduler
     "alone": {"UCX_TLS": "nprdma"},
@@ -190,16 +193,17 @@ class Session:
                         self.environment(contestant, more),
                         f"{name} {' '.join(words)} over {contestant}", seconds)
 
-    def mpi(self, contestant, ranks, words):
-        """Runs mpi_bench; returns its output. With more ranks than CPUs each
-        CPU gets its share of them from the start: polling ranks never sleep,
-        and the kernel may leave three of four on one of two CPUs."""
+    def mpi(self, contestant, ranks, words, name="mpi_bench", more=None):
+        """Runs mpi_bench, or another program; returns its output. With more
+        ranks than CPUs each CPU gets its share of them from the start: polling
+        ranks never sleep, and the kernel may leave three of four on one of two
+        CPUs."""
         bind = [] if ranks <= self.cpus else [
             "--bind-to", "core:if-supported,overload-allowed"]
         return self.run(["mpirun.openmpi", "-np", str(ranks), *bind,
-                         self.program("mpi_bench"), *words],
-                        self.environment(contestant),
-                        f"mpi_bench {' '.join(words)} over {contestant}")
+                         self.program(name), *words],
+                        self.environment(contestant, more),
+                        f"{name} {' '.join(words)} over {contestant}")
 
     def perftest(self, contestant, field, words):
         """One ucx_perftest run between two processes on two CPUs; returns one
@@ -268,8 +272,8 @@ def compile_program(name, path):
     """Compiles NAME.c of this directory to `path`."""
     source = os.path.join(HERE, name + ".c")
     argv = ["cc", *COMPILE, "-o", path, source]
-    if name == "mpi_bench":
-        argv[0] = "mpicc.openmpi"
+    if name in ("mpi_bench", "shmem_bench"):
+        argv[0] = "mpicc.openmpi" if name == "mpi_bench" else "oshcc"
     elif name == "kernel_bench":
         argv += [f"-I{TOP}/include"]
     else:
