@@ -8,7 +8,7 @@
  *
  *   fresh polling|sleeping     4 KiB from pages that were never touched
  *   swapped polling|sleeping   4 KiB from pages that are in swap
- *   written polling|sleeping   4 KiB from pages that the target has just written
+ *   written polling|sleeping   4 KiB from pages that the target has written
  *
  * These print the median time of a get in microseconds ("us"), of the target's
  * CPU to fault in such a page itself ("own_us"), and of a get of a page that

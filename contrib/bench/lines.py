@@ -344,4 +344,5 @@ PRIO = [
 ]
 
 GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
-          "prio": PRIO, "order": ORDER, "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}
+          "prio": PRIO, "order": ORDER, "mpi": mpi_lines.MPI,
+          "kernel": kernel.KERNEL}

@@ -323,7 +323,7 @@ TEST_F(test_service_populate, malformed_requests)
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(good));
 }
 
-/* A peer that gets one page mostly gets the next ones. Absent pages stay absent,
+/* A peer that gets a page mostly gets the next ones. Absent pages stay absent,
  * and pages beyond the registration are not populated. */
 TEST_F(test_service_populate, resident_pages_behind_a_fetch)
 {

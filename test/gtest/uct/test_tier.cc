@@ -204,6 +204,16 @@ TEST_P(test_tier_lack, is_the_reason)
 
 INSTANTIATE_TEST_SUITE_P(all, test_tier_lack, ::testing::ValuesIn(lacks));
 
+/* The user has the driver make queue pairs on which a READ passes a WRITE */
+TEST_F(test_tier, out_of_order_placement_is_the_reason)
+{
+    static const char *name = "MLX5_RELAXED_PACKET_ORDERING_ON";
+
+    setenv(name, "all", 1);
+    expect_copy(name, UCS_LOG_LEVEL_INFO);
+    unsetenv(name);
+}
+
 /* The check of the device finds each lie, in time to use copy mode */
 struct lie_t {
     fake_lie_t lie;

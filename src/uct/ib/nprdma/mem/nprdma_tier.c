@@ -18,6 +18,8 @@
 #include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
 
+#include <stdlib.h>
+
 /* Tick of the thread that revokes, in seconds. A page is revoked within two
  * ticks; the documented bound is 100 ms (ARCHITECTURE 10). */
 #define UCT_NPRDMA_REVOKE_TICK 0.04
@@ -57,12 +59,18 @@ typedef struct uct_nprdma_tier_result {
  * other transports order differently (ARCHITECTURE 3, remote WRITE) */
 static const char *uct_nprdma_tier_no_rdma(const uct_nprdma_mem_md_t *md)
 {
+    const char *unordered = getenv("MLX5_RELAXED_PACKET_ORDERING_ON");
+
     if (md->super.context->device->transport_type != IBV_TRANSPORT_IB) {
         return "the device speaks neither InfiniBand nor RoCE";
     }
 
     if (md->super.attr.max_qp_rd_atom < 1) {
         return "the device has no RDMA READ";
+    }
+
+    if ((unordered != NULL) && (*unordered != '\0')) {
+        return "MLX5_RELAXED_PACKET_ORDERING_ON places data out of order";
     }
 
     return NULL;
