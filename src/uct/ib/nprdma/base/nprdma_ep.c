@@ -526,21 +526,12 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
         return uct_nprdma_ep_flush_start(iface, ep, am_busy, rma_busy, comp);
     }
 
-    if (rma_busy) {
-        status = uct_nprdma_rma_flush(&iface->rma, &ep->rma, NULL);
-        if (UCS_STATUS_IS_ERR(status)) {
-            return status;
-        }
-    }
-
-    if (am_busy) {
+    status = rma_busy ? uct_nprdma_rma_flush(&iface->rma, &ep->rma, NULL) :
+                        UCS_OK;
+    if (!UCS_STATUS_IS_ERR(status) && am_busy) {
         status = uct_nprdma_ep_flush_am(iface, ep, NULL);
-        if (UCS_STATUS_IS_ERR(status)) {
-            return status;
-        }
     }
-
-    return UCS_INPROGRESS;
+    return UCS_STATUS_IS_ERR(status) ? status : UCS_INPROGRESS;
 }
 
 ucs_status_t uct_nprdma_ep_fence(uct_ep_h tl_ep, unsigned flags)

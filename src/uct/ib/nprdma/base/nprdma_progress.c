@@ -484,19 +484,6 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface)
     }
 }
 
-static void uct_nprdma_iface_drain_channel(uct_nprdma_iface_t *iface,
-                                           unsigned *count_p)
-{
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_net_dev(&iface->net)->verbs;
-    struct ibv_cq *cq;
-    void *cq_context;
-
-    while (verbs->get_cq_event(iface->net.channel, &cq, &cq_context) == 0) {
-        verbs->ack_cq_events(cq, 1);
-        ++*count_p;
-    }
-}
-
 /* Nothing that has a time limit is outstanding, if progress is the timer */
 static int uct_nprdma_iface_may_sleep(uct_nprdma_iface_t *iface)
 {
@@ -508,11 +495,12 @@ static int uct_nprdma_iface_may_sleep(uct_nprdma_iface_t *iface)
 ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
 {
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_iface, uct_nprdma_iface_t);
-    unsigned count            = 0;
+    unsigned count;
     int ret;
 
     ucs_trace_func("iface=%p events=0x%x", iface, events);
-    uct_nprdma_iface_drain_channel(iface, &count);
+    count = uct_nprdma_device_take_events(uct_nprdma_net_dev(&iface->net),
+                                          iface->net.channel);
     /* The service raises no event when it has executed a request */
     if ((count > 0) || iface->stash.valid ||
         !ucs_list_is_empty(&iface->net.rx.waiting) ||

@@ -130,18 +130,14 @@ uct_nprdma_sock_device_append(const uct_nprdma_sock_device_t *device,
     return copy;
 }
 
-static int uct_nprdma_sock_has_data(const uct_cm_remote_data_t *remote)
-{
-    return ucs_test_all_flags(remote->field_mask,
-                              UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA |
-                              UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA_LENGTH);
-}
-
 /* @return Whether the peer sent the address of a device. */
 static int uct_nprdma_sock_find_peer(const uct_cm_remote_data_t *remote,
                                      uct_nprdma_dev_addr_t *peer)
 {
-    return uct_nprdma_sock_has_data(remote) &&
+    const uint64_t mask = UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA |
+                          UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA_LENGTH;
+
+    return ucs_test_all_flags(remote->field_mask, mask) &&
            uct_nprdma_sock_trailer_find(remote->conn_priv_data,
                                         remote->conn_priv_data_length, peer);
 }

@@ -247,31 +247,20 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
     }
 }
 
-static void uct_nprdma_cm_get_events(uct_nprdma_net_iface_t *iface,
-                                     struct ibv_comp_channel *channel)
-{
-    const uct_nprdma_verbs_t *verbs = uct_nprdma_net_dev(iface)->verbs;
-    struct ibv_cq *cq;
-    void *cq_context;
-
-    while (verbs->get_cq_event(channel, &cq, &cq_context) == 0) {
-        verbs->ack_cq_events(cq, 1);
-    }
-}
-
 /* Request an event, and handle the packets that arrived before that */
 static unsigned uct_nprdma_cm_arm(uct_nprdma_net_iface_t *iface)
 {
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
     int ret;
 
-    uct_nprdma_cm_get_events(iface, iface->cm.channel);
+    uct_nprdma_device_take_events(dev, iface->cm.channel);
 
     /* Armed before the poll: a packet that arrives after the poll causes
      * another event */
     ret = ibv_req_notify_cq(iface->cm.cq, 0);
     if (ret != 0) {
         ucs_error("%s: failed to arm the wire-up completion queue: %s",
-                  uct_nprdma_net_dev(iface)->name, strerror(ret));
+                  dev->name, strerror(ret));
     }
     return uct_nprdma_ud_poll(iface);
 }
@@ -451,8 +440,9 @@ uct_nprdma_cm_pop_outcome(uct_nprdma_net_iface_t *iface, ucs_status_t *status_p)
 
 unsigned uct_nprdma_cm_poll(uct_nprdma_net_iface_t *iface)
 {
-    uct_nprdma_cm_t *cm = &iface->cm;
-    ucs_time_t now      = ucs_get_time();
+    uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
+    uct_nprdma_cm_t *cm      = &iface->cm;
+    ucs_time_t now           = ucs_get_time();
     unsigned count;
 
     UCS_ASYNC_BLOCK(iface->super.worker->async);
@@ -462,8 +452,8 @@ unsigned uct_nprdma_cm_poll(uct_nprdma_net_iface_t *iface)
         uct_nprdma_cm_tick(iface, now);
         /* UCP gives the event descriptor to UCX. As long as it is readable,
          * UCX's thread in the parent finds it and does not sleep. */
-        uct_nprdma_cm_get_events(iface, iface->channel);
-        uct_nprdma_cm_get_events(iface, cm->channel);
+        uct_nprdma_device_take_events(dev, iface->channel);
+        uct_nprdma_device_take_events(dev, cm->channel);
     }
     if (now >= cm->next_probe) {
         cm->next_probe = now + ucs_time_from_sec(cm->config.probe_interval);

@@ -10,6 +10,7 @@
 #include <ucs/sys/string.h>
 #include <ucs/sys/sys.h>
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -126,6 +127,39 @@ void uct_nprdma_device_close(uct_nprdma_device_t *dev)
     }
     dev->verbs->close_device(dev->context);
     uct_nprdma_counters_close(&dev->counters);
+}
+
+struct ibv_comp_channel *
+uct_nprdma_device_create_channel(const uct_nprdma_device_t *dev)
+{
+    struct ibv_comp_channel *channel;
+
+    channel = dev->verbs->create_comp_channel(dev->context);
+    if (channel == NULL) {
+        ucs_error("%s: failed to create a completion channel: %m", dev->name);
+        return NULL;
+    }
+
+    if (ucs_sys_fcntl_modfl(channel->fd, O_NONBLOCK, 0) != UCS_OK) {
+        dev->verbs->destroy_comp_channel(channel);
+        return NULL;
+    }
+
+    return channel;
+}
+
+unsigned uct_nprdma_device_take_events(const uct_nprdma_device_t *dev,
+                                       struct ibv_comp_channel *channel)
+{
+    unsigned count = 0;
+    struct ibv_cq *cq;
+    void *cq_context;
+
+    while (dev->verbs->get_cq_event(channel, &cq, &cq_context) == 0) {
+        dev->verbs->ack_cq_events(cq, 1);
+        ++count;
+    }
+    return count;
 }
 
 ucs_status_t

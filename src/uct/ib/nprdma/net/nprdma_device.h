@@ -86,6 +86,14 @@ uct_nprdma_device_open(uct_nprdma_device_t *dev, const char *name,
 /* The caller has released all objects of the device */
 void uct_nprdma_device_close(uct_nprdma_device_t *dev);
 
+/* A channel whose reader does not block, or NULL after a message */
+struct ibv_comp_channel *
+uct_nprdma_device_create_channel(const uct_nprdma_device_t *dev);
+
+/* Take all events of a channel, and return their number */
+unsigned uct_nprdma_device_take_events(const uct_nprdma_device_t *dev,
+                                       struct ibv_comp_channel *channel);
+
 
 /* Address of a port that peers use */
 ucs_status_t

@@ -8,9 +8,6 @@
 #include "nprdma_qp.h"
 
 #include <ucs/debug/log.h>
-#include <ucs/sys/sys.h>
-
-#include <fcntl.h>
 
 #define UCT_NPRDMA_STAT_NAME(_name) #_name "\0"
 
@@ -145,14 +142,9 @@ uct_nprdma_net_iface_create_queues(uct_nprdma_net_iface_t *iface,
     struct ibv_srq_init_attr srq_attr = {};
     ucs_status_t status               = UCS_ERR_IO_ERROR;
 
-    iface->channel = dev->verbs->create_comp_channel(dev->context);
+    iface->channel = uct_nprdma_device_create_channel(dev);
     if (iface->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", dev->name);
         return UCS_ERR_IO_ERROR;
-    }
-
-    if (ucs_sys_fcntl_modfl(iface->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
-        goto err_channel;
     }
 
     iface->tx.cq = dev->verbs->create_cq(dev->context, tx_cq_len, iface,

@@ -12,9 +12,6 @@
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
-#include <ucs/sys/sys.h>
-
-#include <fcntl.h>
 
 /* Any value; both sides use the same */
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
@@ -396,14 +393,9 @@ static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_net_iface_t *iface)
     uct_nprdma_cm_t *cm      = &iface->cm;
     uct_nprdma_device_t *dev = uct_nprdma_net_dev(iface);
 
-    cm->channel = dev->verbs->create_comp_channel(dev->context);
+    cm->channel = uct_nprdma_device_create_channel(dev);
     if (cm->channel == NULL) {
-        ucs_error("%s: failed to create a completion channel: %m", dev->name);
         return UCS_ERR_IO_ERROR;
-    }
-
-    if (ucs_sys_fcntl_modfl(cm->channel->fd, O_NONBLOCK, 0) != UCS_OK) {
-        goto err;
     }
 
     cm->cq = dev->verbs->create_cq(dev->context,
@@ -413,14 +405,11 @@ static ucs_status_t uct_nprdma_ud_create_cq(uct_nprdma_net_iface_t *iface)
     if (cm->cq == NULL) {
         ucs_error("%s: failed to create a completion queue for wire-up: %m",
                   dev->name);
-        goto err;
+        dev->verbs->destroy_comp_channel(cm->channel);
+        return UCS_ERR_IO_ERROR;
     }
 
     return UCS_OK;
-
-err:
-    dev->verbs->destroy_comp_channel(cm->channel);
-    return UCS_ERR_IO_ERROR;
 }
 
 ucs_status_t uct_nprdma_ud_init(uct_nprdma_net_iface_t *iface)
