@@ -83,17 +83,32 @@ uct_nprdma_am_trace_inline(uct_nprdma_iface_t *iface, int num_sge)
                        hdr + 1, hdr->length, "TX: AM_SHORT");
 }
 
-/* Post the elements of iface->inl.sge */
+/* Send the header in iface->inl.hdr, which is filled here but for the user's
+ * part of it, and data */
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_am_post_inline(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
-                          int num_sge, uint64_t follows)
+                          uint8_t id, size_t user_length, const void *data,
+                          size_t length, uint64_t follows)
 {
+    int num_sge = (length > 0) ? 2 : 1;
+    ucs_status_t status;
+
+    uct_nprdma_am_fill_hdr(&iface->inl.hdr.am, id, user_length + length,
+                           follows);
+    iface->inl.sge[0].length = sizeof(iface->inl.hdr.am) + user_length;
+    iface->inl.sge[1].addr   = (uintptr_t)data;
+    iface->inl.sge[1].length = length;
     iface->inl.wr.num_sge    = num_sge;
     iface->inl.wr.send_flags = IBV_SEND_INLINE | IBV_SEND_SOLICITED;
     uct_nprdma_am_set_opcode(&iface->inl.wr, follows);
     uct_nprdma_am_trace_inline(iface, num_sge);
-    return uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &iface->inl.wr,
-                                    NULL, 0);
+    status = uct_nprdma_conn_post_inl(&iface->net, &ep->net.am, &iface->inl.wr,
+                                      NULL, 0);
+    if (ucs_likely(status == UCS_OK)) {
+        ++iface->net.stats->am_short_tx;
+        iface->net.stats->am_bytes_tx += user_length + length;
+    }
+    return status;
 }
 
 ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
@@ -102,7 +117,6 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
     uct_nprdma_ep_t *ep       = ucs_derived_of(tl_ep, uct_nprdma_ep_t);
     uct_nprdma_iface_t *iface = ucs_derived_of(tl_ep->iface,
                                                uct_nprdma_iface_t);
-    uct_nprdma_inl_hdr_t *hdr = &iface->inl.hdr;
     char data[UCT_NPRDMA_MAX_INLINE];
     ucs_status_t status;
     uint64_t follows;
@@ -120,18 +134,9 @@ ucs_status_t uct_nprdma_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header,
         return status;
     }
 
-    uct_nprdma_am_fill_hdr(&hdr->am, id, sizeof(header) + length, follows);
-    hdr->user                    = header;
-    iface->inl.sge[0].length  = sizeof(*hdr);
-    iface->inl.sge[1].addr    = (uintptr_t)data;
-    iface->inl.sge[1].length  = length;
-    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1,
-                                       follows);
-    if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats->am_short_tx;
-        iface->net.stats->am_bytes_tx += sizeof(header) + length;
-    }
-    return status;
+    iface->inl.hdr.user = header;
+    return uct_nprdma_am_post_inline(iface, ep, id, sizeof(header), data,
+                                     length, follows);
 }
 
 ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
@@ -155,17 +160,7 @@ ucs_status_t uct_nprdma_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id,
         return status;
     }
 
-    uct_nprdma_am_fill_hdr(&iface->inl.hdr.am, id, length, follows);
-    iface->inl.sge[0].length = sizeof(iface->inl.hdr.am);
-    iface->inl.sge[1].addr   = (uintptr_t)data;
-    iface->inl.sge[1].length = length;
-    status = uct_nprdma_am_post_inline(iface, ep, (length > 0) ? 2 : 1,
-                                       follows);
-    if (ucs_likely(status == UCS_OK)) {
-        ++iface->net.stats->am_short_tx;
-        iface->net.stats->am_bytes_tx += length;
-    }
-    return status;
+    return uct_nprdma_am_post_inline(iface, ep, id, 0, data, length, follows);
 }
 
 /* Send a slot with data behind the header, which is filled here. `name` is the
