@@ -216,3 +216,15 @@ TEST_F(test_error, flush_reports_the_error_once)
     m_a->flush(m_ab, UCS_ERR_REJECTED);
     m_a->flush(m_ab);
 }
+
+TEST_F(test_error, flush_reports_a_put_without_completion)
+{
+    buffer bad(m_b->md(), page);
+    uct_rkey_t rkey = m_a->unpack(bad.packed_key());
+
+    bad.deregister();
+    EXPECT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
+        return start_put_zcopy<8>(m_ab, bad.address(), rkey, *m_local, NULL);
+    }));
+    m_a->flush(m_ab, UCS_ERR_REJECTED);
+}

@@ -118,7 +118,7 @@ static const uct_nprdma_rma_kind_t uct_nprdma_rma_put_kind = {
 static UCS_F_ALWAYS_INLINE ucs_status_t
 uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                         uct_nprdma_slot_t *slot, size_t length,
-                        uint64_t remote_addr, uct_rkey_t rkey, int has_reply,
+                        uint64_t remote_addr, uct_rkey_t rkey,
                         uct_completion_t *comp)
 {
     uct_nprdma_svc_request_t *request = (uct_nprdma_svc_request_t*)slot->data;
@@ -140,7 +140,7 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
         return status;
     }
 
-    if (has_reply) {
+    if (comp != NULL) {
         reply = uct_nprdma_rma_reply_add(iface, rma, 0,
                                          &uct_nprdma_rma_put_kind, 0, NULL);
         if (ucs_unlikely(reply == NULL)) {
@@ -160,7 +160,7 @@ uct_nprdma_rma_put_slot(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 static ucs_status_t
 uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
                          const uct_iov_t *iov, size_t iovcnt, size_t length,
-                         uint64_t remote_addr, uct_rkey_t rkey, int has_reply,
+                         uint64_t remote_addr, uct_rkey_t rkey,
                          uct_completion_t *comp)
 {
     uct_nprdma_slot_t *slot = uct_nprdma_rma_get_slot(iface, rma, 0);
@@ -180,7 +180,7 @@ uct_nprdma_rma_put_small(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     }
 
     return uct_nprdma_rma_put_slot(iface, rma, slot, length, remote_addr, rkey,
-                                   has_reply, comp);
+                                   comp);
 }
 
 /* A put of zero bytes completes without checks, but fails if the peer is
@@ -235,7 +235,7 @@ ucs_status_t uct_nprdma_ep_put_short(uct_ep_h tl_ep, const void *buffer,
             .count  = 1
         };
         status = uct_nprdma_rma_put_small(iface, ep->rma, &iov, 1, length,
-                                          remote_addr, rkey, 0, NULL);
+                                          remote_addr, rkey, NULL);
     } else {
         uct_nprdma_rma_fill_request(&message.request, UCT_NPRDMA_SVC_STORE,
                                     remote_addr, uct_nprdma_rkey(rkey)->key,
@@ -287,7 +287,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
 
     ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
     status = uct_nprdma_rma_put_slot(iface, ep->rma, slot, length, remote_addr,
-                                     rkey, 0, NULL);
+                                     rkey, NULL);
     if (ucs_unlikely(status != UCS_OK)) {
         return status;
     }
@@ -322,7 +322,7 @@ uct_nprdma_rma_zcopy(uct_ep_h tl_ep, int is_get, const uct_iov_t *iov,
 
     if (is_small) {
         status = uct_nprdma_rma_put_small(iface, ep->rma, iov, iovcnt, length,
-                                          remote_addr, rkey, 1, comp);
+                                          remote_addr, rkey, comp);
         status = (status == UCS_OK) ? UCS_INPROGRESS : status;
     } else {
         status = uct_nprdma_op_zcopy(iface, ep->rma, is_get, iov, iovcnt,
