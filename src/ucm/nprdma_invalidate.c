@@ -178,7 +178,7 @@ void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
     if ((sweep->cleared > 0) ||
         (sweep->found && (atomic_load(&monitor->draining) > 1))) {
         if (monitor->params.drain != NULL) {
-            atomic_fetch_add(&monitor->count.drains, 1);
+            nprdma_monitor_count(&monitor->count.drains, 1);
             monitor->params.drain(monitor->params.arg);
         }
     }
@@ -189,7 +189,7 @@ void nprdma_sweep_run(nprdma_sweep_t *sweep, nprdma_regions_func_t func)
     }
 
     atomic_fetch_sub(&monitor->draining, 1);
-    atomic_fetch_add(&monitor->count.invalidated, sweep->cleared);
+    nprdma_monitor_count(&monitor->count.invalidated, sweep->cleared);
     NPRDMA_PROBE(invalidate, sweep->taken.start,
                  sweep->taken.end - sweep->taken.start, sweep->cleared);
 }

@@ -25,22 +25,6 @@ typedef struct nprdma_populate_call {
 } nprdma_populate_call_t;
 
 
-typedef struct nprdma_monitor_counters {
-    _Atomic uint64_t created;
-    _Atomic uint64_t evicted;
-    _Atomic uint64_t populated;
-    _Atomic uint64_t populate_ns;
-    _Atomic uint64_t pageins;
-    _Atomic uint64_t invalidated;
-    _Atomic uint64_t revoked;
-    _Atomic uint64_t reclaimed;
-    _Atomic uint64_t events;
-    _Atomic uint64_t drains;
-    _Atomic uint64_t kernel_events; /* From here on: of dropped regions */
-    _Atomic uint64_t kernel_invalidated;
-} nprdma_monitor_counters_t;
-
-
 /* Thread that takes pages away from peers some time after their last
  * registration has ended (NPRDMA_REVOKE_LAZY), see nprdma_revoker.c */
 typedef struct nprdma_revoker {
@@ -88,7 +72,8 @@ struct nprdma_monitor {
     nprdma_revoker_t          revoker;
     nprdma_reclaimer_t        reclaimer;
     int                       has_lazy;    /* Uses the pool of the process */
-    nprdma_monitor_counters_t count;
+    /* Those that only grow; what the kernel has counted, of dropped regions */
+    nprdma_monitor_stats_t    count;
 };
 
 
@@ -103,9 +88,10 @@ typedef struct nprdma_sweep {
 } nprdma_sweep_t;
 
 
-static inline void nprdma_monitor_count(_Atomic uint64_t *counter, uint64_t add)
+NPRDMA_HOOK
+static inline void nprdma_monitor_count(uint64_t *counter, uint64_t add)
 {
-    atomic_fetch_add_explicit(counter, add, memory_order_relaxed);
+    __atomic_fetch_add(counter, add, __ATOMIC_RELAXED);
 }
 
 

@@ -74,7 +74,7 @@ static void nprdma_monitor_before(void *arg, nprdma_span_t taken,
 {
     nprdma_monitor_t *monitor = arg;
 
-    atomic_fetch_add(&monitor->count.events, 1);
+    nprdma_monitor_count(&monitor->count.events, 1);
     if (nprdma_monitor_is_notified(monitor)) {
         nprdma_regions_foreach(&monitor->regions, gone, nprdma_monitor_retire,
                                &gone);
@@ -122,27 +122,24 @@ static void nprdma_monitor_fork(void *arg)
 /* Add what the back end has counted */
 static void nprdma_monitor_query_region(const nprdma_monitor_t *monitor,
                                         const nprdma_region_obj_t *region,
-                                        nprdma_backend_stats_t *sum)
+                                        nprdma_monitor_stats_t *sum)
 {
-    nprdma_backend_stats_t stats = { 0 };
+    nprdma_backend_stats_t stats;
 
     if (monitor->params.backend->query != NULL) {
         monitor->params.backend->query(region->backend_priv, &stats);
+        nprdma_monitor_count(&sum->kernel_events, stats.events);
+        nprdma_monitor_count(&sum->kernel_invalidated, stats.invalidated);
     }
-    sum->events      += stats.events;
-    sum->invalidated += stats.invalidated;
 }
 
 static void nprdma_monitor_destroy_region(nprdma_monitor_t *monitor,
                                           nprdma_region_obj_t *region)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
-    nprdma_backend_stats_t stats    = { 0 };
 
     monitor->params.detach(monitor->params.arg, &region->super);
-    nprdma_monitor_query_region(monitor, region, &stats);
-    nprdma_monitor_count(&monitor->count.kernel_events, stats.events);
-    nprdma_monitor_count(&monitor->count.kernel_invalidated, stats.invalidated);
+    nprdma_monitor_query_region(monitor, region, &monitor->count);
     atomic_fetch_sub(&monitor->state_bytes,
                      nprdma_region_state_bytes(&region->super));
     backend->region_destroy(&region->super, region->backend_priv);
@@ -620,10 +617,8 @@ err_free:
 /* ---- statistics ---- */
 
 typedef struct nprdma_monitor_sum {
-    nprdma_monitor_t      *monitor;
-    uint64_t               idle;
-    uint64_t               ranges;
-    nprdma_backend_stats_t backend;
+    nprdma_monitor_t       *monitor;
+    nprdma_monitor_stats_t *stats;
 } nprdma_monitor_sum_t;
 
 static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
@@ -631,18 +626,19 @@ static void nprdma_monitor_sum(nprdma_region_obj_t *region, void *arg)
     nprdma_monitor_sum_t *sum = arg;
 
     nprdma_region_lock(region);
-    sum->ranges += region->num_ranges;
-    sum->idle   += (region->num_ranges == 0);
+    sum->stats->ranges       += region->num_ranges;
+    sum->stats->idle_regions += (region->num_ranges == 0);
     nprdma_region_unlock(region);
 
-    nprdma_monitor_query_region(sum->monitor, region, &sum->backend);
+    nprdma_monitor_query_region(sum->monitor, region, sum->stats);
 }
 
 void nprdma_monitor_query(nprdma_monitor_t *monitor,
                           nprdma_monitor_stats_t *stats)
 {
-    nprdma_monitor_counters_t *count = &monitor->count;
-    nprdma_monitor_sum_t sum         = { .monitor = monitor };
+    const uint64_t *count    = (const uint64_t*)&monitor->count;
+    nprdma_monitor_sum_t sum = { .monitor = monitor, .stats = stats };
+    size_t i;
 
     memset(stats, 0, sizeof(*stats));
     if (!monitor->is_owner) {
@@ -651,40 +647,27 @@ void nprdma_monitor_query(nprdma_monitor_t *monitor,
 
     /* Under the lock, so that each region is counted once */
     pthread_mutex_lock(&monitor->lock);
+    for (i = 0; i < sizeof(*stats) / sizeof(*count); ++i) {
+        ((uint64_t*)stats)[i] = __atomic_load_n(&count[i], __ATOMIC_RELAXED);
+    }
     nprdma_regions_foreach(&monitor->regions, nprdma_span(0, UINTPTR_MAX),
                            nprdma_monitor_sum, &sum);
-    stats->regions       = nprdma_regions_count(&monitor->regions);
-    stats->kernel_events = atomic_load(&count->kernel_events) +
-                           sum.backend.events;
-    stats->kernel_invalidated = atomic_load(&count->kernel_invalidated) +
-                                sum.backend.invalidated;
+    stats->regions = nprdma_regions_count(&monitor->regions);
     pthread_mutex_unlock(&monitor->lock);
 
-    stats->idle_regions  = sum.idle;
-    stats->state_bytes   = atomic_load(&monitor->state_bytes);
-    stats->ranges        = sum.ranges;
-    stats->created       = atomic_load(&count->created);
-    stats->evicted       = atomic_load(&count->evicted);
-    stats->populated     = atomic_load(&count->populated);
-    stats->populate_ns   = atomic_load(&count->populate_ns);
-    stats->pageins       = atomic_load(&count->pageins);
-    stats->invalidated   = atomic_load(&count->invalidated);
-    stats->revoked       = atomic_load(&count->revoked);
-    stats->reclaimed     = atomic_load(&count->reclaimed);
-    stats->events        = atomic_load(&count->events);
-    stats->drains        = atomic_load(&count->drains);
+    stats->state_bytes = atomic_load(&monitor->state_bytes);
     nprdma_lazy_query(&stats->lazy);
 }
 
 void nprdma_monitor_restart_stats(nprdma_monitor_t *monitor)
 {
-    nprdma_monitor_counters_t *count = &monitor->count;
+    nprdma_monitor_stats_t *count = &monitor->count;
     nprdma_monitor_stats_t stats;
 
     nprdma_monitor_query(monitor, &stats);
     /* What the kernel has counted for regions that exist cannot be reset: with
      * these two the sum wraps around to 0 */
-    memset(count, 0, offsetof(nprdma_monitor_counters_t, kernel_events));
+    memset(count, 0, offsetof(nprdma_monitor_stats_t, kernel_events));
     count->created             = stats.created;
     count->evicted             = stats.evicted;
     count->kernel_events      -= stats.kernel_events;
