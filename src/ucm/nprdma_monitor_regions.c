@@ -750,6 +750,4 @@ void nprdma_monitor_forked(void)
 {
     nprdma_access_forked();
     nprdma_pagein_forked();
-    nprdma_emulated_forked();
-    nprdma_kernel_forked();
 }

@@ -133,13 +133,6 @@ extern const nprdma_backend_t nprdma_backend_kernel;
 extern const nprdma_backend_t nprdma_backend_device;
 
 
-/* In a child after fork(): release the locks of the back ends, which another
- * thread of the parent may have held. What they protect is of one process, by
- * its id. */
-void nprdma_emulated_forked(void);
-void nprdma_kernel_forked(void);
-
-
 struct npemu_iommu;
 
 /* The IOMMU table behind a region of the emulation, for tests */

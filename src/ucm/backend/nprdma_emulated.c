@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_backend.h"
-#include "ucm/events/nprdma_hook.h"
+#include "ucm/events/nprdma_events.h"
 #include "ucm/access/nprdma_pagein.h"
 #include "ucm/regions/nprdma_regions.h"
 
@@ -14,7 +14,6 @@
 #include <npemu_iommu.h>
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <sys/random.h>
 #include <time.h>
@@ -27,25 +26,17 @@
 
 /* One per process; a forked child that opens a back end gets another one */
 static struct {
-    pthread_mutex_t lock;
-    pid_t           pid;
-    uint64_t        signature;
-} nprdma_emulated = {
-    .lock = PTHREAD_MUTEX_INITIALIZER
-};
+    pid_t    pid;
+    uint64_t signature;
+} nprdma_emulated;
 
-
-void nprdma_emulated_forked(void)
-{
-    pthread_mutex_init(&nprdma_emulated.lock, NULL);
-}
 
 static uint64_t nprdma_emulated_signature(void)
 {
     uint64_t signature;
     struct timespec now;
 
-    pthread_mutex_lock(&nprdma_emulated.lock);
+    nprdma_events_lock();
     if (nprdma_emulated.pid != getpid()) {
         nprdma_emulated.pid = getpid();
         if (getrandom(&nprdma_emulated.signature, sizeof(signature), 0) !=
@@ -58,7 +49,7 @@ static uint64_t nprdma_emulated_signature(void)
         }
     }
     signature = nprdma_emulated.signature;
-    pthread_mutex_unlock(&nprdma_emulated.lock);
+    nprdma_events_unlock();
     return signature;
 }
 

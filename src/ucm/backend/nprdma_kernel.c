@@ -5,7 +5,7 @@
 #endif
 
 #include "nprdma_backend.h"
-#include "ucm/events/nprdma_hook.h"
+#include "ucm/events/nprdma_events.h"
 #include "ucm/access/nprdma_pagein.h"
 
 #include <nprdma_uapi.h>
@@ -14,7 +14,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,13 +31,11 @@
 /* One context per process, so that all regions have the same signature; a
  * forked child opens another one */
 static struct {
-    pthread_mutex_t lock;
-    pid_t           pid;
-    unsigned        users;
-    int             fd;
+    pid_t    pid;
+    unsigned users;
+    int      fd;
 } nprdma_kernel = {
-    .lock = PTHREAD_MUTEX_INITIALIZER,
-    .fd   = -1
+    .fd = -1
 };
 
 
@@ -104,7 +101,7 @@ static ucs_status_t nprdma_kernel_open(const char *device, char *why)
     ucs_status_t status = UCS_OK;
     int fd;
 
-    pthread_mutex_lock(&nprdma_kernel.lock);
+    nprdma_events_lock();
     if ((nprdma_kernel.users == 0) || (nprdma_kernel.pid != getpid())) {
         fd = nprdma_kernel_open_module(why);
         if (fd < 0) {
@@ -121,24 +118,20 @@ static ucs_status_t nprdma_kernel_open(const char *device, char *why)
     if (status == UCS_OK) {
         ++nprdma_kernel.users;
     }
-    pthread_mutex_unlock(&nprdma_kernel.lock);
+    nprdma_events_unlock();
     return status;
 }
 
 static void nprdma_kernel_close(void)
 {
-    pthread_mutex_lock(&nprdma_kernel.lock);
+    nprdma_events_lock();
     if (--nprdma_kernel.users == 0) {
         close(nprdma_kernel.fd);
         nprdma_kernel.fd = -1;
     }
-    pthread_mutex_unlock(&nprdma_kernel.lock);
+    nprdma_events_unlock();
 }
 
-void nprdma_kernel_forked(void)
-{
-    pthread_mutex_init(&nprdma_kernel.lock, NULL);
-}
 
 /* ---- regions ---- */
 

@@ -71,8 +71,8 @@ typedef struct nprdma_events_state {
 } nprdma_events_state_t;
 
 
-/* The lock is held during fork(), so that the child does not inherit UCM's lock
- * from a thread that is adding a handler, here or in nprdma_lazy.c */
+/* The lock is held during fork(), so that the child inherits neither this lock
+ * nor, from a thread that is adding a handler, that of UCM */
 static struct {
     pthread_mutex_t        lock;
     unsigned               users;
@@ -607,11 +607,6 @@ static void nprdma_events_fork(void)
     }
 }
 
-void nprdma_events_lock(void)
-{
-    pthread_mutex_lock(&nprdma_events.lock);
-}
-
 void nprdma_events_unlock(void)
 {
     pthread_mutex_unlock(&nprdma_events.lock);
@@ -619,7 +614,7 @@ void nprdma_events_unlock(void)
 
 static void nprdma_events_fork_prepare(void)
 {
-    nprdma_events_lock();
+    pthread_mutex_lock(&nprdma_events.lock);
     nprdma_events_fork();
 }
 
@@ -634,6 +629,13 @@ static void nprdma_events_install_forks(void)
     nprdma_events_installed = pthread_atfork(nprdma_events_fork_prepare,
                                              nprdma_events_fork_parent,
                                              nprdma_events_unlock);
+}
+
+void nprdma_events_lock(void)
+{
+    /* Before the lock is taken for the first time */
+    pthread_once(&nprdma_events_once, nprdma_events_install_forks);
+    pthread_mutex_lock(&nprdma_events.lock);
 }
 
 
@@ -814,14 +816,10 @@ ucs_status_t nprdma_events_add(const nprdma_listener_t *listener)
     ucs_status_t status = UCS_OK;
     nprdma_events_entry_t *entry;
 
-    /* Before the lock is taken for the first time */
-    pthread_once(&nprdma_events_once, nprdma_events_install_forks);
-    if (nprdma_events_installed != 0) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
     nprdma_events_lock();
-    if (nprdma_events.users == 0) {
+    if (nprdma_events_installed != 0) {
+        status = UCS_ERR_NO_MEMORY;
+    } else if (nprdma_events.users == 0) {
         status = nprdma_events_install();
     } else if (!nprdma_events.state->is_owner) {
         /* A forked child has the handlers already, and a zeroed state */

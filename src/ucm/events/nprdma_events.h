@@ -76,8 +76,9 @@ void nprdma_events_take(nprdma_span_t taken, nprdma_span_t gone);
 void nprdma_events_unblock(void);
 
 
-/* Excludes fork(): for what adds handlers of UCM. After the first
- * nprdma_events_add(), and not for memory hooks. */
+/* The lock of what is opened once per process, and of what adds handlers of
+ * UCM. It is held during fork(), so a child never waits for a thread of its
+ * parent. Not for memory hooks. */
 void nprdma_events_lock(void);
 void nprdma_events_unlock(void);
 
