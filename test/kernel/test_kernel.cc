@@ -219,7 +219,7 @@ TEST_P(test_kernel, all_data_is_right)
     /* The time limit of the rig, which counts from the guest's boot */
     const char *patience = getenv("GUEST_PATIENCE");
     double end           = (patience != nullptr) ? atof(patience) : now() + 120;
-    while ((ops < 60) || (redone < 10) || (taken == 0)) {
+    while ((ops < 30) || (redone < 10) || (taken == 0)) {
         run(local, remote, rkey, ++ops);
         if (HasFailure()) {
             break;
