@@ -35,7 +35,7 @@ typedef struct nprdma_fault_section {
 
 
 /* Install the handler. Callers exclude each other, and those of
- * nprdma_fault_remove(). Zero if another handler of the application has replaced
+ * nprdma_fault_remove(). Zero: another handler of the application has replaced
  * it. Then memory of the application must not be touched. */
 int nprdma_fault_install(void);
 
