@@ -5,12 +5,12 @@
 #endif
 
 #include "nprdma_access.h"
-#include "nprdma_guard.h"
 #include "ucm/events/nprdma_hook.h"
 
 #include <nprdma_page_state.h>
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -26,6 +26,7 @@ static struct {
     pthread_mutex_t lock;       /* Protects users */
     pthread_mutex_t copy_lock;  /* Held by an atomic that works on a copy */
     atomic_int      is_copying; /* Nonzero: copy_lock is held */
+    atomic_uint     by_cpu;     /* Atomics of the CPU in progress */
     unsigned        users;
     int             direct;
     pid_t           pid;
@@ -56,37 +57,16 @@ static inline int nprdma_access_by_cpu(void)
     return nprdma_access.direct && nprdma_fault_is_ready();
 }
 
-/* Whether one CPU instruction can access the bytes */
-static inline int nprdma_access_is_word(uintptr_t address, size_t length)
-{
-    return ((length == 8) || (length == 4) || (length == 2) || (length == 1)) &&
-           ((address & (length - 1)) == 0);
-}
-
-/* One instruction copies a word to or from `address`. The guard keeps a word
- * mapped: a store must not hit a new mapping. */
+/* A word is one instruction, which copies it to or from @a address */
 static ucs_status_t nprdma_access_touch(void *to, const void *from,
                                         size_t length, uintptr_t address)
 {
-    const int is_word = nprdma_access_is_word(address, length);
-    nprdma_guard_ticket_t ticket;
-    ucs_status_t status;
     int ret;
-
-    if (is_word) {
-        status = nprdma_guard_enter(address, length, &ticket);
-        if (status != UCS_OK) {
-            return status;
-        }
-    }
 
     /* A word is stored with release order and loaded with acquire order */
     atomic_thread_fence(memory_order_release);
     ret = nprdma_touch_copy(to, from, length, (void*)address);
     atomic_thread_fence(memory_order_acquire);
-    if (is_word) {
-        nprdma_guard_leave(&ticket);
-    }
     return (ret == NPRDMA_TOUCH_FAULT) ? UCS_ERR_INVALID_ADDR : UCS_OK;
 }
 
@@ -168,7 +148,7 @@ nprdma_access_atomic_cpu(nprdma_atomic_op_t op, size_t size, uintptr_t address,
 }
 
 /* Fetch, operate on the copy, store. The lock is held, and no thread is in
- * nprdma_access_atomic_cpu() for this word. */
+ * nprdma_access_atomic_cpu(). */
 static ucs_status_t
 nprdma_access_atomic_locked(nprdma_atomic_op_t op, size_t size,
                             uintptr_t address, uint64_t value,
@@ -205,8 +185,8 @@ nprdma_access_atomic_copy(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     /* Another thread may have found the handler installed. Either it sees that
      * is_copying is set, or this thread waits for its operation. */
     atomic_store(&nprdma_access.is_copying, 1);
-    if (nprdma_access.direct) {
-        nprdma_guard_wait(address, size);
+    while (atomic_load(&nprdma_access.by_cpu) > 0) {
+        sched_yield();
     }
     status = nprdma_access_atomic_locked(op, size, address, value, compare,
                                          old_p);
@@ -219,7 +199,6 @@ ucs_status_t
 nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
                      uint64_t value, uint64_t compare, uint64_t *old_p)
 {
-    nprdma_guard_ticket_t ticket;
     ucs_status_t status;
 
     if (((size != sizeof(uint32_t)) && (size != sizeof(uint64_t))) ||
@@ -228,18 +207,14 @@ nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
     }
 
     if (nprdma_access_by_cpu()) {
-        status = nprdma_guard_enter(address, size, &ticket);
-        if (status != UCS_OK) {
-            return status;
-        }
-
+        atomic_fetch_add(&nprdma_access.by_cpu, 1);
         if (ucs_likely(!atomic_load(&nprdma_access.is_copying))) {
             status = nprdma_access_atomic_cpu(op, size, address, value, compare,
                                               old_p);
-            nprdma_guard_leave(&ticket);
+            atomic_fetch_sub(&nprdma_access.by_cpu, 1);
             return status;
         }
-        nprdma_guard_leave(&ticket);
+        atomic_fetch_sub(&nprdma_access.by_cpu, 1);
     }
 
     return nprdma_access_atomic_copy(op, size, address, value, compare, old_p);
@@ -260,8 +235,7 @@ static ucs_status_t nprdma_access_probe(void)
         return UCS_ERR_UNSUPPORTED;
     }
 
-    nprdma_access.direct = nprdma_fault_install() &&
-                           (nprdma_guard_init() == UCS_OK);
+    nprdma_access.direct = nprdma_fault_install();
     return UCS_OK;
 }
 
@@ -286,10 +260,7 @@ void nprdma_access_cleanup(void)
     pthread_mutex_lock(&nprdma_access.lock);
     if (--nprdma_access.users == 0) {
         nprdma_fault_remove();
-        if (nprdma_access.direct) {
-            nprdma_guard_cleanup();
-            nprdma_access.direct = 0;
-        }
+        nprdma_access.direct = 0;
     }
     pthread_mutex_unlock(&nprdma_access.lock);
 }
@@ -306,6 +277,7 @@ void nprdma_access_forked(void)
     pthread_mutex_init(&nprdma_access.lock, NULL);
     pthread_mutex_init(&nprdma_access.copy_lock, NULL);
     atomic_store(&nprdma_access.is_copying, 0);
+    atomic_store(&nprdma_access.by_cpu, 0);
 }
 
 

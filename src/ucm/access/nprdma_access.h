@@ -24,10 +24,9 @@ BEGIN_C_DECLS
  * nprdma_fault_enter() can be ignored: the kernel copies the bytes if the CPU
  * must not access the memory.
  *
- * Functions may return UCS_ERR_BUSY: the range is being unmapped now, and has
- * not been accessed. The caller releases what an unmapping thread may wait for
- * (a registration, see nprdma_reg_get()), looks it up again, and tries
- * again.
+ * None of this waits for a thread that unmaps memory, nor does that wait. The
+ * end of a registration waits for accesses (nprdma_reg_retire()): none of them
+ * meets what is mapped there later.
  */
 
 

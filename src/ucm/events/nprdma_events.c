@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 
-/* The unmap guard, and a monitor per open memory domain */
+/* A monitor per open memory domain */
 #define NPRDMA_EVENTS_NUM_LISTENERS 1024
 
 /* Calls in progress; each call beyond these blocks all addresses */

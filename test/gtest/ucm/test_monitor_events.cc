@@ -1,11 +1,14 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include <ucm/events/nprdma_events.h>
+
 #include "test_child.h"
 #include "test_monitor.h"
 
 #include <algorithm>
 #include <random>
 
+#include <dlfcn.h>
 #include <sys/shm.h>
 
 #ifndef MADV_PAGEOUT
@@ -452,4 +455,35 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
     EXPECT_EQ(5, ptr[page]);
     unreg(&range);
     munmap(ptr, 16 * page);
+}
+
+/* Open MPI patches libc after UCM, which disables UCM's hooks. The monitor
+ * notices that, and does not report that handlers are installed. */
+TEST(test_monitor_events_hooks, disconnected_hooks_are_noticed)
+{
+#ifndef __x86_64__
+    GTEST_SKIP() << "the patch is machine code of x86-64";
+#else
+    static const nprdma_listener_t listener = {};
+    /* mov $SYS_munmap, %eax; syscall; ret */
+    static const unsigned char patch[] = {0xb8, 11, 0, 0, 0, 0x0f, 0x05, 0xc3};
+
+    EXPECT_EQ(0, wait_status([&]() {
+        void *libc  = dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);
+        char *code  = (libc == nullptr) ? nullptr :
+                      (char*)dlsym(libc, "munmap");
+        char *start = (char*)((uintptr_t)code & ~(uintptr_t)4095);
+
+        if ((nprdma_events_add(&listener) != UCS_OK) || (code == nullptr)) {
+            return 1;
+        }
+        nprdma_events_remove(&listener);
+
+        if (mprotect(start, 2 * 4096, PROT_READ | PROT_WRITE | PROT_EXEC)) {
+            return 2;
+        }
+        memcpy(code, patch, sizeof(patch));
+        return (nprdma_events_add(&listener) == UCS_ERR_UNSUPPORTED) ? 0 : 3;
+    }));
+#endif
 }

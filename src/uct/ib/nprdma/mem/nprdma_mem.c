@@ -43,8 +43,8 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
     }
 
     if (!nprdma_access_is_direct()) {
-        ucs_diag("%s: no UCM memory events or no MADV_POPULATE_WRITE, atomics"
-                 " are not atomic towards this process's own", md->super.name);
+        ucs_diag("%s: the fault handler cannot be installed, atomics are not"
+                 " atomic towards this process's own", md->super.name);
     }
 
     status = nprdma_reg_table_create(sizeof(uct_nprdma_mem_t),

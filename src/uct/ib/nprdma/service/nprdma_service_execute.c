@@ -272,7 +272,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
             range.address += step;
             range.length  -= step;
         } else if (status == UCS_ERR_BUSY) {
-            sched_yield(); /* as in uct_nprdma_svc_execute() */
+            sched_yield(); /* The registration is released meanwhile */
         } else if (range.address == request->address) {
             return uct_nprdma_svc_wire_status(status);
         } else {
@@ -304,27 +304,15 @@ uct_nprdma_svc_execute(uct_nprdma_mem_md_t *md,
         return uct_nprdma_svc_populate(md, request, limit, result, length_p);
     }
 
-    for (;;) {
-        status = nprdma_reg_get(md->regs, request->key, request->address,
-                                request->length, access, &reg);
-        if (status != UCS_OK) {
-            break;
-        }
-
+    status = nprdma_reg_get(md->regs, request->key, request->address,
+                            request->length, access, &reg);
+    if (status == UCS_OK) {
         /* Rule "reach of a key" */
         nprdma_assert((request->address >= nprdma_reg_address(reg)) &&
                       (request->address - nprdma_reg_address(reg) +
                        request->length <= nprdma_reg_length(reg)));
         status = uct_nprdma_svc_access(request, result, length_p);
-
-        /* Release the registration before waiting for a thread that unmaps
-         * memory: that thread may itself wait for one that deregisters this
-         * memory */
         nprdma_reg_put(reg);
-        if (status != UCS_ERR_BUSY) {
-            break;
-        }
-        sched_yield();
     }
 
     return uct_nprdma_svc_wire_status(status);
