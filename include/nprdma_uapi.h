@@ -114,6 +114,8 @@ struct nprdma_ioc_query {
 /* Views of devices can be re-pointed on this machine, as far as is known
  * without a device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
 #define NPRDMA_IOC_FEATURE_DEVICES (1ull << 0)
+/* NPRDMA_IOC_REGION_RETIRE */
+#define NPRDMA_IOC_FEATURE_RETIRE  (1ull << 1)
 
 
 /**
@@ -186,7 +188,7 @@ struct nprdma_ioc_attach_device {
  */
 struct nprdma_ioc_region_create {
     __u32         size;
-    __u32         flags;         /* 0 */
+    __u32         flags;         /* NPRDMA_IOC_REGION_xx */
     __aligned_u64 address;
     __aligned_u64 length;        /* bytes */
     __u32         region;        /* out: id in this context, never 0 */
@@ -196,6 +198,13 @@ struct nprdma_ioc_region_create {
     __aligned_u64 states_size;   /* out: bytes that can be mapped from offset
                                   * 0, header included; whole pages */
 };
+
+/* Pages that the process unmaps, also by mapping or moving other memory over
+ * them, are retired: they are not populated any more, whatever is mapped there
+ * later, until NPRDMA_IOC_REGISTER readmits them. A bit per page says so, bit 0
+ * of the first byte for the first page. These bits follow the words in the
+ * states descriptor, from the next multiple of the page size on. */
+#define NPRDMA_IOC_REGION_RETIRE (1u << 0)
 
 /* Most regions of an address space that have the same page */
 #define NPRDMA_MAX_OVERLAP 16
@@ -250,12 +259,16 @@ struct nprdma_ioc_export {
  */
 struct nprdma_ioc_register {
     __u32         size;
-    __u32         flags;        /* 0 */
+    __u32         flags;        /* NPRDMA_IOC_REGISTER_xx */
     __u32         region;
     __u32         registration; /* out: id in the region, never 0 */
     __aligned_u64 address;      /* first byte, of the address space */
     __aligned_u64 length;       /* bytes */
 };
+
+/* The pages are not retired any more: what is mapped there now is what the
+ * caller means */
+#define NPRDMA_IOC_REGISTER_READMIT (1u << 0)
 
 
 /**
@@ -290,7 +303,8 @@ struct nprdma_ioc_unregister {
  *   EINVAL      `length` is 0.
  *   ENOENT      No such region, or it was destroyed meanwhile.
  *   ERANGE      Not inside of the region.
- *   EACCES      The page at `done` is not registered (any more).
+ *   EACCES      The page at `done` is not registered (any more), or is
+ *               retired.
  *   EFAULT      The process itself could not access the page at `done` in this
  *               way: not mapped, protected, behind the end of its file.
  *   ENODATA     The page at `done` is missing or protected, and a userfaultfd

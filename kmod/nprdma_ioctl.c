@@ -90,16 +90,16 @@ static int nprdma_call_query(struct nprdma_call *call)
 		return -EINVAL;
 
 	query->abi = NPRDMA_ABI_VERSION;
-	query->features = nprdma_device_support(&why) ?
-			  NPRDMA_IOC_FEATURE_DEVICES : 0;
+	query->features = NPRDMA_IOC_FEATURE_RETIRE;
+	if (nprdma_device_support(&why))
+		query->features |= NPRDMA_IOC_FEATURE_DEVICES;
 	query->signature = call->ctx->signature;
 	query->max_region_bytes = nprdma_max_region_bytes();
 	query->user_bytes = atomic_long_read(&user->bytes);
 	query->max_user_bytes = nprdma_max_user_bytes();
 	query->user_regions = atomic_long_read(&user->regions);
 	query->max_user_regions = nprdma_max_user_regions();
-	strscpy_pad(query->why, query->features ? "" : why.text,
-		    sizeof(query->why));
+	strscpy_pad(query->why, why.text, sizeof(query->why));
 	return 0;
 }
 
@@ -186,6 +186,7 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 		return call->fd;
 
 	ret = nprdma_kregions_create(call->ctx, address, length,
+				     create->flags & NPRDMA_IOC_REGION_RETIRE,
 				     &call->region);
 	if (ret)
 		goto err_fd;
@@ -268,6 +269,7 @@ static int nprdma_call_register(struct nprdma_call *call)
 	if (ret)
 		return ret;
 	return nprdma_kreg_add(call->region, first, first + n - 1,
+			       reg->flags & NPRDMA_IOC_REGISTER_READMIT,
 			       &reg->registration);
 }
 
@@ -402,11 +404,13 @@ static const struct nprdma_call_type {
 					    why),
 		    .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY),
 	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
-		    .undo = nprdma_undo_region_create),
+		    .undo = nprdma_undo_region_create,
+		    .flags = NPRDMA_IOC_REGION_RETIRE),
 	NPRDMA_CALL(NPRDMA_IOC_REGION_DESTROY, region_destroy),
 	NPRDMA_CALL(NPRDMA_IOC_EXPORT, export),
 	NPRDMA_CALL(NPRDMA_IOC_REGISTER, register,
-		    .undo = nprdma_undo_register),
+		    .undo = nprdma_undo_register,
+		    .flags = NPRDMA_IOC_REGISTER_READMIT),
 	NPRDMA_CALL(NPRDMA_IOC_UNREGISTER, unregister,
 		    .flags = NPRDMA_IOC_UNREGISTER_REVOKE),
 	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate,

@@ -22,13 +22,28 @@ struct nprdma_kreg {
  */
 #define NPRDMA_REVOKE_STEPS 256
 
+static void nprdma_kreg_readmit(struct nprdma_kregion *region,
+				unsigned long first, unsigned long last)
+{
+	unsigned long n;
+
+	for (; first <= last; first += n) {
+		n = min(last - first + 1, NPRDMA_CLEAR_BATCH);
+		spin_lock(&region->lock);
+		bitmap_clear(region->retired + BIT_WORD(first),
+			     first % BITS_PER_LONG, n);
+		spin_unlock(&region->lock);
+		cond_resched();
+	}
+}
+
 /*
- * Register pages @first to @last, which are inside of the region. Returns 0,
- * what NPRDMA_IOC_REGISTER returns for limits and memory, or -ENOENT if the
- * region was destroyed meanwhile.
+ * Register pages @first to @last, which are inside of the region, and @readmit
+ * those that are retired. Returns 0, what NPRDMA_IOC_REGISTER returns for limits
+ * and memory, or -ENOENT if the region was destroyed meanwhile.
  */
 int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
-		    unsigned long last, u32 *id)
+		    unsigned long last, bool readmit, u32 *id)
 {
 	struct nprdma_kreg *reg;
 	int ret;
@@ -59,8 +74,11 @@ int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
 		spin_unlock(&region->lock);
 	}
 	mutex_unlock(&region->reg_lock);
-	if (!ret)
+	if (!ret) {
+		if (readmit && region->retired)
+			nprdma_kreg_readmit(region, first, last);
 		return 0;
+	}
 
 	kfree(reg);
 err_uncharge:
@@ -169,8 +187,8 @@ void nprdma_kreg_drop_all(struct nprdma_kregion *region)
 }
 
 /*
- * Returns how many of n pages from the first one on are registered. The lock is
- * held.
+ * Returns how many of n pages from the first one on are registered and not
+ * retired. The lock is held.
  */
 unsigned long nprdma_kreg_covered(struct nprdma_kregion *region,
 				  unsigned long first, unsigned long n)
@@ -186,5 +204,8 @@ unsigned long nprdma_kreg_covered(struct nprdma_kregion *region,
 			break;
 		page = node->last + 1;
 	}
-	return min(page, end) - first;
+	end = min(page, end);
+	if (region->retired)
+		end = find_next_bit(region->retired, end, first);
+	return end - first;
 }

@@ -9,7 +9,7 @@
 struct nprdma_kregion;
 
 int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
-		    unsigned long last, u32 *id);
+		    unsigned long last, bool readmit, u32 *id);
 int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
 		     u64 *revoked);
 void nprdma_kreg_drop_all(struct nprdma_kregion *region);

@@ -219,6 +219,9 @@ int nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
  * with unknown locks held. The region's lock may be released between batches.
  * Page-ins that began before fail at the pages of earlier batches, and are taken
  * back at those of later ones; new ones wait until this has returned.
+ *
+ * The kernel tells of an unmapping before it lets go of the address space, so
+ * pages are retired before anything else can be mapped there.
  */
 static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 			      const struct mmu_notifier_range *range,
@@ -240,6 +243,9 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		nprdma_note_notification(region, cur_seq, first, n);
+		if (region->retired && range->event == MMU_NOTIFY_UNMAP)
+			bitmap_set(region->retired + BIT_WORD(first),
+				   first % BITS_PER_LONG, n);
 		lost += nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first,
 					     n, false);
 		first += n;
@@ -336,20 +342,23 @@ static struct nprdma_kregion *nprdma_kregion_init(struct nprdma_ctx *ctx,
 	return region;
 }
 
-/* Bytes of states and header of a region */
+/* Bytes of header and states of a region */
 static size_t nprdma_states_memory(unsigned long npages)
 {
 	return PAGE_SIZE + PAGE_ALIGN(npages * sizeof(u32));
 }
 
-static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
+static int nprdma_kregion_alloc_states(struct nprdma_kregion *region,
+				       bool retire)
 {
+	size_t retired = retire ? PAGE_ALIGN(BITS_TO_BYTES(region->npages)) : 0;
 	size_t chunks = nprdma_num_chunks(region) * sizeof(*region->chunks);
 	struct nprdma_states_header *header;
 	int ret;
 
+	region->states.size = nprdma_states_memory(region->npages) + retired;
 	ret = nprdma_kregion_charge(region, sizeof(*region) + chunks +
-				    nprdma_states_memory(region->npages));
+				    region->states.size);
 	if (ret)
 		return ret;
 
@@ -357,13 +366,15 @@ static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
 	if (!region->chunks)
 		return -ENOMEM;
 
-	region->states.size = nprdma_states_memory(region->npages);
 	header = __vmalloc(region->states.size, NPRDMA_GFP_LARGE | __GFP_ZERO);
 	if (!header)
 		return -ENOMEM;
 
 	region->states.header = header;
 	region->states.words = (void *)header + PAGE_SIZE;
+	if (retire)
+		region->retired = (void *)header +
+				  nprdma_states_memory(region->npages);
 	header->magic = NPRDMA_STATES_MAGIC;
 	header->abi = NPRDMA_ABI_VERSION;
 	header->address = region->start;
@@ -381,7 +392,7 @@ static int nprdma_kregion_alloc_states(struct nprdma_kregion *region)
  */
 struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 					    unsigned long start,
-					    unsigned long npages)
+					    unsigned long npages, bool retire)
 {
 	struct nprdma_kregion *region;
 	int ret;
@@ -396,7 +407,7 @@ struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 		return ERR_PTR(-ENOMEM);
 	}
 
-	ret = nprdma_kregion_alloc_states(region);
+	ret = nprdma_kregion_alloc_states(region, retire);
 	if (ret) {
 		nprdma_kregion_put(region);
 		return ERR_PTR(ret);

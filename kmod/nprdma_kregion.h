@@ -97,6 +97,7 @@ struct nprdma_kregion {
 	unsigned long present;	/* pages that have a bit */
 	struct rb_root_cached tree;	/* registrations, in pages */
 	unsigned long num_registrations;
+	unsigned long *retired;	/* bit per page, behind the words; or NULL */
 	struct list_head views;
 	struct nprdma_event_counts counters;
 
@@ -110,7 +111,7 @@ struct nprdma_kregion {
 
 struct nprdma_kregion *nprdma_kregion_alloc(struct nprdma_ctx *ctx,
 					    unsigned long start,
-					    unsigned long npages);
+					    unsigned long npages, bool retire);
 int nprdma_kregion_watch(struct nprdma_kregion *region);
 void nprdma_kregion_unwatch(struct nprdma_kregion *region);
 void nprdma_kregion_free_tables(struct nprdma_kregion *region);

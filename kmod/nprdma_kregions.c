@@ -18,13 +18,13 @@
  * returns for limits and memory.
  */
 int nprdma_kregions_create(struct nprdma_ctx *ctx, unsigned long start,
-			   unsigned long length,
+			   unsigned long length, bool retire,
 			   struct nprdma_kregion **region_p)
 {
 	struct nprdma_kregion *region;
 	int ret;
 
-	region = nprdma_kregion_alloc(ctx, start, length >> PAGE_SHIFT);
+	region = nprdma_kregion_alloc(ctx, start, length >> PAGE_SHIFT, retire);
 	if (IS_ERR(region))
 		return PTR_ERR(region);
 

@@ -13,7 +13,7 @@ struct nprdma_kregion;
 struct seq_file;
 
 int nprdma_kregions_create(struct nprdma_ctx *ctx, unsigned long start,
-			   unsigned long length,
+			   unsigned long length, bool retire,
 			   struct nprdma_kregion **region_p);
 int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id);
 void nprdma_kregions_destroy_all(struct nprdma_ctx *ctx);

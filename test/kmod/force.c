@@ -19,7 +19,7 @@ static int call_create(void *ctx)
 {
     struct nprdma_ioc_region_create create;
 
-    return kmod_create(*(int*)ctx, 1 << 30, PAGE, &create);
+    return kmod_create(*(int*)ctx, 1 << 30, PAGE, 0, &create);
 }
 
 /* Descriptor, region, chunks, states, notifier, id, file */

@@ -92,11 +92,12 @@ uint8_t *kmod_map(size_t length)
     return memory;
 }
 
-int kmod_create(int ctx, uint64_t address, uint64_t length,
+int kmod_create(int ctx, uint64_t address, uint64_t length, uint32_t flags,
                 struct nprdma_ioc_region_create *create)
 {
     memset(create, 0, sizeof(*create));
     create->size    = sizeof(*create);
+    create->flags   = flags;
     create->address = address;
     create->length  = length;
     return kmod_call(ctx, NPRDMA_IOC_REGION_CREATE, create);
@@ -105,7 +106,7 @@ int kmod_create(int ctx, uint64_t address, uint64_t length,
 int kmod_try_create(int ctx, uint64_t address, uint64_t length)
 {
     struct nprdma_ioc_region_create create;
-    int ret = kmod_create(ctx, address, length, &create);
+    int ret = kmod_create(ctx, address, length, 0, &create);
 
     if (ret == 0) {
         close(create.states_fd);
@@ -113,11 +114,12 @@ int kmod_try_create(int ctx, uint64_t address, uint64_t length)
     return ret;
 }
 
-int kmod_register(kmod_region_t *region, size_t offset, size_t length,
-                  uint32_t *id)
+int kmod_register_as(kmod_region_t *region, size_t offset, size_t length,
+                     uint32_t flags, uint32_t *id)
 {
     struct nprdma_ioc_register reg = {
         .size    = sizeof(reg),
+        .flags   = flags,
         .region  = region->id,
         .address = (uintptr_t)region->memory + offset,
         .length  = length
@@ -128,13 +130,19 @@ int kmod_register(kmod_region_t *region, size_t offset, size_t length,
     return ret;
 }
 
-void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
-                        size_t length)
+int kmod_register(kmod_region_t *region, size_t offset, size_t length,
+                  uint32_t *id)
+{
+    return kmod_register_as(region, offset, length, 0, id);
+}
+
+void kmod_region_create_as(kmod_region_t *region, int ctx, void *memory,
+                           size_t length, uint32_t flags)
 {
     struct nprdma_ioc_region_create create;
     void *states;
 
-    CHECK_EQ(kmod_create(ctx, (uintptr_t)memory, length, &create), 0);
+    CHECK_EQ(kmod_create(ctx, (uintptr_t)memory, length, flags, &create), 0);
     states = mmap(NULL, create.states_size, PROT_READ, MAP_SHARED,
                   create.states_fd, 0);
     CHECK(states != MAP_FAILED, "%m");
@@ -148,6 +156,12 @@ void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
     region->header      = states;
     region->words       = (void*)((uint8_t*)states + create.states_offset);
     CHECK_EQ(kmod_register(region, 0, length, &region->registration), 0);
+}
+
+void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
+                        size_t length)
+{
+    kmod_region_create_as(region, ctx, memory, length, 0);
 }
 
 void kmod_region(kmod_region_t *region, size_t num_pages)

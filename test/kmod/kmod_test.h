@@ -128,7 +128,7 @@ typedef struct kmod_region {
 uint8_t *kmod_map(size_t length);
 
 /** A region without registration. @return 0 or the errno value. */
-int kmod_create(int ctx, uint64_t address, uint64_t length,
+int kmod_create(int ctx, uint64_t address, uint64_t length, uint32_t flags,
                 struct nprdma_ioc_region_create *create);
 
 /** The same without the descriptor. */
@@ -137,6 +137,12 @@ int kmod_try_create(int ctx, uint64_t address, uint64_t length);
 /** @return 0 or the errno value; *@a id is that of the registration. */
 int kmod_register(kmod_region_t *region, size_t offset, size_t length,
                   uint32_t *id);
+
+/** With flags NPRDMA_IOC_REGISTER_xx, NPRDMA_IOC_REGION_xx. */
+int kmod_register_as(kmod_region_t *region, size_t offset, size_t length,
+                     uint32_t flags, uint32_t *id);
+void kmod_region_create_as(kmod_region_t *region, int ctx, void *memory,
+                           size_t length, uint32_t flags);
 
 void kmod_region_create(kmod_region_t *region, int ctx, void *memory,
                         size_t length);

@@ -178,7 +178,7 @@ static void invalidate_large(void *child)
     };
     int ctx = kmod_open();
 
-    CHECK_EQ(kmod_create(ctx, invalidate.address, LARGE, &create), 0);
+    CHECK_EQ(kmod_create(ctx, invalidate.address, LARGE, 0, &create), 0);
     child_report(child, create.states_fd);
     invalidate.region = create.region;
     kmod_call(ctx, NPRDMA_IOC_INVALIDATE, &invalidate);

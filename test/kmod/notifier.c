@@ -10,6 +10,7 @@
 
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
+#include <sys/shm.h>
 
 #define NUM_PAGES 2048
 #define ROUNDS    5
@@ -218,6 +219,96 @@ static void event_truncate(kmod_region_t *region, uint8_t *middle,
 }
 
 /* Shared memory: a page is taken when the file loses it, by whatever process */
+static void map_over(uint8_t *middle, size_t length)
+{
+    uint8_t *other = kmod_map(length);
+
+    CHECK(mremap(other, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 middle) == middle, "%m");
+}
+
+static void unmap_and_map(uint8_t *middle, size_t length)
+{
+    CHECK_OK(munmap(middle, length));
+    map_again(middle, length);
+}
+
+static void move_and_map(uint8_t *middle, size_t length)
+{
+    CHECK(mremap(middle, length, length, MREMAP_MAYMOVE | MREMAP_FIXED,
+                 kmod_map(length)) != MAP_FAILED, "%m");
+    map_again(middle, length);
+}
+
+static void attach_and_detach(uint8_t *middle, size_t length)
+{
+    int id = shmget(IPC_PRIVATE, length, IPC_CREAT | 0600);
+
+    CHECK(shmat(id, middle, SHM_REMAP) == middle, "%m");
+    CHECK_OK(shmctl(id, IPC_RMID, NULL));
+    CHECK_OK(shmdt(middle));
+    map_again(middle, length);
+}
+
+static void keep(uint8_t *middle, size_t length)
+{
+    CHECK_OK(madvise(middle, length, MADV_DONTNEED));
+    CHECK_OK(mprotect(middle, length, PROT_NONE));
+    CHECK_OK(mprotect(middle, length, PROT_READ | PROT_WRITE));
+    CHECK_OK(madvise(middle, length, MADV_FREE));
+}
+
+/* How many of a region's pages are retired, as its user reads it */
+static size_t count_retired(const kmod_region_t *region)
+{
+    const uint8_t *bits = (const uint8_t*)region->words +
+                          (region->num_pages * 4 + PAGE - 1) / PAGE * PAGE;
+    size_t i, count     = 0;
+
+    for (i = 0; i < region->num_pages; ++i) {
+        count += (bits[i / 8] >> (i % 8)) & 1;
+    }
+    return count;
+}
+
+/* What replaces memory is for the next registration only, page by page */
+KMOD_CASE(notifier, retired)
+{
+    static void (*const ways[])(uint8_t *middle, size_t length) = {
+        unmap_and_map, map_again, map_over, move_and_map, attach_and_detach
+    };
+    kmod_region_t region;
+    uint32_t id;
+    size_t i;
+
+    kmod_region_create_as(&region, kmod_open(), kmod_map(NUM_PAGES * PAGE),
+                          NUM_PAGES * PAGE, NPRDMA_IOC_REGION_RETIRE);
+    for (i = 0; i < sizeof(ways) / sizeof(*ways); ++i) {
+        kmod_populate_all(&region, 0, NUM_PAGES, WRITE);
+        keep(region.memory + FIRST * PAGE, COUNT * PAGE);
+        CHECK_EQ(count_retired(&region), 0);
+        kmod_populate_all(&region, 0, NUM_PAGES, WRITE);
+        ways[i](region.memory + FIRST * PAGE, COUNT * PAGE);
+        check_middle(&region);
+        CHECK_EQ(count_retired(&region), COUNT);
+        CHECK_EQ(kmod_populate(&region, FIRST, 1, 0, NULL), EACCES);
+        CHECK_EQ(kmod_populate(&region, FIRST + COUNT - 1, 1, WRITE, NULL),
+                 EACCES);
+        CHECK_EQ(kmod_register(&region, FIRST * PAGE, COUNT * PAGE, &id), 0);
+        CHECK_EQ(kmod_populate(&region, FIRST, COUNT, RESIDENT, NULL), EACCES);
+        check_middle(&region);
+
+        CHECK_EQ(kmod_register_as(&region, (FIRST + 1) * PAGE, PAGE,
+                                  NPRDMA_IOC_REGISTER_READMIT, &id), 0);
+        CHECK_EQ(kmod_populate(&region, FIRST + 1, 2, WRITE, NULL), EACCES);
+        CHECK_EQ(kmod_count(&region, FIRST, COUNT, NPRDMA_PAGE_BITS), 1);
+        CHECK_EQ(kmod_register_as(&region, 0, NUM_PAGES * PAGE,
+                                  NPRDMA_IOC_REGISTER_READMIT, &id), 0);
+        CHECK_EQ(count_retired(&region), 0);
+    }
+    kmod_region_destroy(&region);
+}
+
 KMOD_CASE(notifier, shmem)
 {
     run_event(map_shared(0), event_truncate);

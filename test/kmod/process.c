@@ -294,10 +294,10 @@ KMOD_CASE(limits, cgroup)
     long long before;
 
     kmod_enter_memcg("quota", 8);
-    CHECK_EQ(kmod_create(ctx, 1ull << 32, LARGE, &create), ENOMEM);
+    CHECK_EQ(kmod_create(ctx, 1ull << 32, LARGE, 0, &create), ENOMEM);
     kmod_write_number(CGROUP "quota/memory.max", 64 * MIB);
     before = charged();
-    CHECK_EQ(kmod_create(ctx, 1ull << 32, LARGE, &create), 0);
+    CHECK_EQ(kmod_create(ctx, 1ull << 32, LARGE, 0, &create), 0);
     printf("%lld KiB before, %lld KiB with a region\n", before >> 10,
            charged() >> 10);
     CHECK(charged() >= before + STATES);
