@@ -71,6 +71,7 @@ struct nprdma_monitor {
 
     nprdma_revoker_t          revoker;
     nprdma_reclaimer_t        reclaimer;
+    int                       has_hooks;   /* Listens to them */
     int                       has_lazy;    /* Uses the pool of the process */
     /* Those that only grow; what the kernel has counted, of dropped regions */
     nprdma_monitor_stats_t    count;

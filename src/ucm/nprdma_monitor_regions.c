@@ -192,6 +192,7 @@ nprdma_monitor_make_region(nprdma_monitor_t *monitor,
     const nprdma_backend_t *backend = monitor->params.backend;
     ucs_status_t status;
 
+    region->super.has_no_hooks = !monitor->has_hooks;
     status = backend->region_create(&region->super, &region->backend_priv);
     if (status != UCS_OK) {
         return status;
@@ -342,9 +343,11 @@ static void nprdma_monitor_add_range(nprdma_monitor_t *monitor,
                                      nprdma_region_obj_t *region,
                                      nprdma_range_t *range)
 {
-    nprdma_span_t span   = nprdma_span(range->address,
-                                       range->address + range->length);
-    nprdma_pages_t pages = nprdma_region_pages(region, span);
+    const nprdma_backend_t *backend = monitor->params.backend;
+    nprdma_span_t span              = nprdma_span(range->address,
+                                                  range->address +
+                                                  range->length);
+    nprdma_pages_t pages            = nprdma_region_pages(region, span);
 
     nprdma_region_lock(region);
     if (region->num_ranges++ == 0) {
@@ -356,6 +359,9 @@ static void nprdma_monitor_add_range(nprdma_monitor_t *monitor,
     nprdma_region_unlock(region);
 
     nprdma_region_readmit(region, pages);
+    if (backend->readmit != NULL) {
+        backend->readmit(region->backend_priv, range, pages.first, pages.count);
+    }
 }
 
 static ucs_status_t
@@ -543,12 +549,25 @@ static void nprdma_monitor_init(nprdma_monitor_t *monitor,
     pthread_mutex_init(&monitor->lock, NULL);
 }
 
-/* Without it munmap() is what it always was */
-static void nprdma_monitor_start_lazy(nprdma_monitor_t *monitor)
+/* Where the kernel tells the back end of each change, only memory that munmap
+ * keeps needs hooks. Without these munmap() is what it always was. */
+static ucs_status_t nprdma_monitor_start_hooks(nprdma_monitor_t *monitor)
 {
-    size_t limit = monitor->params.lazy_limit;
+    size_t limit        = monitor->params.lazy_limit;
+    int needed          = !nprdma_monitor_is_notified(monitor);
+    ucs_status_t status = UCS_OK;
 
-    monitor->has_lazy = (limit > 0) && nprdma_lazy_start(limit);
+    if (needed || (limit > 0)) {
+        status             = nprdma_events_add(&monitor->listener);
+        monitor->has_hooks = (status == UCS_OK);
+    }
+    if (monitor->has_hooks) {
+        monitor->has_lazy = (limit > 0) && nprdma_lazy_start(limit);
+    } else if ((limit > 0) && !needed) {
+        ucs_warn("UCX_NPRDMA_LAZY_UNMAP has no effect, munmap() keeps nothing: "
+                 "UCX does not report it");
+    }
+    return needed ? status : UCS_OK;
 }
 
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
@@ -591,12 +610,11 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
     }
 
     /* Last: from here on memory hooks use the monitor */
-    status = nprdma_events_add(&monitor->listener);
+    status = nprdma_monitor_start_hooks(monitor);
     if (status != UCS_OK) {
         goto err_reclaimer;
     }
 
-    nprdma_monitor_start_lazy(monitor);
     *monitor_p = monitor;
     return UCS_OK;
 
@@ -730,7 +748,9 @@ void nprdma_monitor_destroy(nprdma_monitor_t *monitor)
         if (monitor->has_lazy) {
             nprdma_lazy_stop();
         }
-        nprdma_events_remove(&monitor->listener);
+        if (monitor->has_hooks) {
+            nprdma_events_remove(&monitor->listener);
+        }
         pthread_mutex_destroy(&monitor->lock);
         nprdma_regions_cleanup(&monitor->regions);
         nprdma_pagein_cleanup();

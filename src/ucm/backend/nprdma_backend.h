@@ -63,10 +63,9 @@ typedef struct nprdma_backend {
 
     /* Nonzero: the kernel invalidates pages before it takes them, whatever the
      * cause, and pages that it takes during a populate do not get their bits.
-     * So memory hooks need not invalidate for a NIC that accesses memory
-     * through the views. They have to for a NIC that accesses virtual
-     * addresses, which therefore has a drain: the kernel does not wait for
-     * it. */
+     * So no memory hooks are needed for a NIC that accesses memory through the
+     * views. They are for one that accesses virtual addresses, which therefore
+     * has a drain: the kernel does not wait for it. */
     int         notified;
 
     /* Something of a region holds a file descriptor until it ends */
@@ -88,6 +87,12 @@ typedef struct nprdma_backend {
 
     /* The states are not used any more */
     void (*region_destroy)(nprdma_region_t *region, void *priv);
+
+    /* A range begins: what is mapped there now is what it means, so pages that
+     * the back end has retired are readmitted. For regions that have no hooks.
+     * May be NULL. */
+    void (*readmit)(void *priv, nprdma_range_t *range, size_t first,
+                    size_t count);
 
     /* A range has ended; it may have been populated. May run in memory hooks.
      * May be NULL. */

@@ -7,10 +7,12 @@
 #include "nprdma_backend.h"
 #include "ucm/events/nprdma_events.h"
 #include "ucm/access/nprdma_pagein.h"
+#include "ucm/regions/nprdma_regions.h"
 
 #include <nprdma_uapi.h>
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/math.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,6 +47,7 @@ typedef struct nprdma_kernel_priv {
     uint32_t                     id;
     struct nprdma_states_header *map;  /* Mapping of the states descriptor */
     size_t                       size; /* of the mapping, bytes */
+    const _Atomic uint64_t       *retired; /* Bit per page in it, or NULL */
 } nprdma_kernel_priv_t;
 
 
@@ -88,6 +91,9 @@ static int nprdma_kernel_open_module(char *why)
         snprintf(why, NPRDMA_BACKEND_WHY_MAX, "the kernel module has version "
                  "%u of its interface, this library needs version %d",
                  query.abi, NPRDMA_ABI_VERSION);
+    } else if (!(query.features & NPRDMA_IOC_FEATURE_RETIRE)) {
+        snprintf(why, NPRDMA_BACKEND_WHY_MAX, "the kernel module is too old: "
+                 "it does not remember what was unmapped");
     } else {
         return fd;
     }
@@ -167,9 +173,12 @@ static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
 {
     struct nprdma_ioc_region_create create = {
         .size    = sizeof(create),
+        .flags   = region->has_no_hooks ? NPRDMA_IOC_REGION_RETIRE : 0,
         .address = region->address,
         .length  = region->length
     };
+    size_t words = ucs_align_up(region->length / NPRDMA_PAGE_SIZE *
+                                sizeof(*region->states), NPRDMA_PAGE_SIZE);
     long map;
     int ret;
 
@@ -192,6 +201,9 @@ static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
     region->signature = create.signature;
     region->states    = (const nprdma_page_state_t*)
             ((const char*)self->map + create.states_offset);
+    self->retired     = !region->has_no_hooks ? NULL :
+                        (const _Atomic uint64_t*)((const char*)region->states +
+                                                  words);
     *fd_p             = create.states_fd;
     return UCS_OK;
 
@@ -272,10 +284,11 @@ static void nprdma_kernel_end_registration(const nprdma_kernel_priv_t *self,
  * So registering memory whose pages are accessible makes no system call. */
 static ucs_status_t
 nprdma_kernel_register(const nprdma_kernel_priv_t *self,
-                       nprdma_range_t *range)
+                       nprdma_range_t *range, unsigned flags)
 {
     struct nprdma_ioc_register reg = {
         .size    = sizeof(reg),
+        .flags   = flags,
         .region  = self->id,
         .address = range->address,
         .length  = range->length
@@ -298,6 +311,19 @@ nprdma_kernel_register(const nprdma_kernel_priv_t *self,
         nprdma_kernel_end_registration(self, reg.registration);
     }
     return UCS_OK;
+}
+
+/* If this fails, software copies */
+static void nprdma_kernel_readmit(void *priv, nprdma_range_t *range,
+                                  size_t first, size_t count)
+{
+    const nprdma_kernel_priv_t *self = priv;
+
+    if ((self->retired != NULL) &&
+        (nprdma_bits_next(self->retired, first, first + count) <
+         first + count)) {
+        nprdma_kernel_register(self, range, NPRDMA_IOC_REGISTER_READMIT);
+    }
 }
 
 /* The pages keep their bits. The monitor, which knows all registrations,
@@ -366,6 +392,7 @@ static size_t nprdma_kernel_invalidate(nprdma_region_t *region, void *priv,
 static ucs_status_t nprdma_kernel_populate_status(int error)
 {
     switch (error) {
+    case EACCES: /* Retired */
     case EFAULT:
     case ENODATA:
     case EOPNOTSUPP:
@@ -403,7 +430,7 @@ nprdma_kernel_populate(void *priv, nprdma_populate_t *populate)
     ucs_status_t status;
     int ret;
 
-    status = nprdma_kernel_register(self, populate->range);
+    status = nprdma_kernel_register(self, populate->range, 0);
     if (status != UCS_OK) {
         return status;
     }
@@ -456,6 +483,7 @@ const nprdma_backend_t nprdma_backend_kernel = {
     .close           = nprdma_kernel_close,
     .region_create   = nprdma_kernel_region_create,
     .region_destroy  = nprdma_kernel_region_destroy,
+    .readmit         = nprdma_kernel_readmit,
     .unregister      = nprdma_kernel_unregister,
     .invalidate      = nprdma_kernel_invalidate,
     .get_revocations = nprdma_kernel_get_revocations,
@@ -563,6 +591,7 @@ const nprdma_backend_t nprdma_backend_device = {
     .close           = nprdma_kernel_close,
     .region_create   = nprdma_device_region_create,
     .region_destroy  = nprdma_kernel_region_destroy,
+    .readmit         = nprdma_kernel_readmit,
     .unregister      = nprdma_kernel_unregister,
     .invalidate      = nprdma_device_invalidate,
     .get_revocations = nprdma_kernel_get_revocations,

@@ -191,6 +191,10 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end)
     uintptr_t call;
     unsigned i;
 
+    if (state == NULL) {
+        return end; /* No hooks */
+    }
+
     if (atomic_load(&state->overflow) > 0) {
         return start;
     }
@@ -216,7 +220,9 @@ uintptr_t nprdma_events_blocked(uintptr_t start, uintptr_t end)
 NPRDMA_HOOK
 void nprdma_events_block(nprdma_span_t span)
 {
-    nprdma_events_begin(nprdma_events.state, span, nprdma_span(0, 0));
+    if (nprdma_events.state != NULL) {
+        nprdma_events_begin(nprdma_events.state, span, nprdma_span(0, 0));
+    }
 }
 
 NPRDMA_HOOK
@@ -224,7 +230,9 @@ void nprdma_events_unblock(void)
 {
     nprdma_events_state_t *state = nprdma_events.state;
 
-    nprdma_events_end(state, nprdma_events_last(state));
+    if (state != NULL) {
+        nprdma_events_end(state, nprdma_events_last(state));
+    }
 }
 
 

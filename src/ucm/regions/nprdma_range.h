@@ -29,6 +29,8 @@ typedef struct nprdma_region {
     const nprdma_page_state_t *states;    /* One word per page */
     /* For operations of this process: no peer gets a key of it */
     int                        is_local;
+    /* No memory hook retires its pages: the back end does */
+    int                        has_no_hooks;
     void                      *priv;      /* Set by the user in attach */
 } nprdma_region_t;
 

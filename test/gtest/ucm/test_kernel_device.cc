@@ -28,7 +28,10 @@ struct module_t {
     std::string          attached, why;
     uint32_t             abi        = NPRDMA_ABI_VERSION;
     bool                 exists     = true;
+    uint64_t             features   = NPRDMA_IOC_FEATURE_RETIRE;
     uint64_t             lost       = 0; /* Result of INVALIDATE */
+    uint32_t             flags      = 0; /* Of REGION_CREATE, REGISTER */
+    uint8_t              *states    = nullptr; /* What the library maps */
     int                  signals    = 0; /* Calls that a signal interrupts */
 };
 
@@ -46,10 +49,14 @@ int make_file(size_t size)
 int create(nprdma_ioc_region_create *arg)
 {
     arg->states_offset = states_offset;
-    arg->states_size   = states_offset + NPRDMA_PAGE_SIZE;
+    arg->states_size   = states_offset + 2 * NPRDMA_PAGE_SIZE;
     arg->region        = 7;
     arg->signature     = 0x1234;
     arg->states_fd     = make_file(arg->states_size);
+    module->flags      = arg->flags;
+    module->states     = (uint8_t*)mmap(nullptr, arg->states_size,
+                                        PROT_READ | PROT_WRITE, MAP_SHARED,
+                                        arg->states_fd, 0);
     return 0;
 }
 
@@ -66,7 +73,8 @@ int answer(long request, void *arg, int error)
 {
     switch (request) {
     case NPRDMA_IOC_QUERY:
-        static_cast<nprdma_ioc_query*>(arg)->abi = module->abi;
+        static_cast<nprdma_ioc_query*>(arg)->abi      = module->abi;
+        static_cast<nprdma_ioc_query*>(arg)->features = module->features;
         return 0;
     case NPRDMA_IOC_ATTACH_DEVICE:
         return attach(static_cast<nprdma_ioc_attach_device*>(arg), error);
@@ -76,6 +84,10 @@ int answer(long request, void *arg, int error)
     case NPRDMA_IOC_EXPORT:
         static_cast<nprdma_ioc_export*>(arg)->fd = (error == 0) ?
                                                    make_file(1) : -1;
+        return 0;
+    case NPRDMA_IOC_REGISTER:
+        static_cast<nprdma_ioc_register*>(arg)->registration = 3;
+        module->flags = static_cast<nprdma_ioc_register*>(arg)->flags;
         return 0;
     case NPRDMA_IOC_INVALIDATE:
         static_cast<nprdma_ioc_invalidate*>(arg)->invalidated = module->lost;
@@ -201,6 +213,9 @@ TEST_F(test_kernel_device, refused)
     expect_refused(device, "refuses it: Operation not supported");
     m_module.abi = NPRDMA_ABI_VERSION + 1;
     expect_refused(device, "version");
+    m_module.abi      = NPRDMA_ABI_VERSION;
+    m_module.features = NPRDMA_IOC_FEATURE_DEVICES;
+    expect_refused(device, "too old");
     m_module.exists = false;
     expect_refused(device, "/dev/nprdma: No such file");
 }
@@ -219,6 +234,42 @@ TEST_F(test_kernel_device, descriptors)
     region.fd = -1;
     nprdma_backend_device.region_destroy(&region, priv);
     EXPECT_EQ(1, m_module.calls[NPRDMA_IOC_REGION_DESTROY]);
+    nprdma_backend_device.close();
+}
+
+/* A range tells the module at once if it has pages that are retired */
+TEST_F(test_kernel_device, readmits)
+{
+    nprdma_range_t range = {};
+
+    region.has_no_hooks = 1;
+    ASSERT_EQ(UCS_OK, open());
+    ASSERT_EQ(UCS_OK, nprdma_backend_device.region_create(&region, &priv));
+    EXPECT_EQ(NPRDMA_IOC_REGION_RETIRE, m_module.flags);
+    nprdma_backend_device.readmit(priv, &range, 0, 512);
+    EXPECT_EQ(0, m_module.calls[NPRDMA_IOC_REGISTER]);
+    m_module.states[states_offset + NPRDMA_PAGE_SIZE + 44 / 8] = 1 << 44 % 8;
+    nprdma_backend_device.readmit(priv, &range, 0, 44);
+    nprdma_backend_device.readmit(priv, &range, 45, 467);
+    EXPECT_EQ(0, m_module.calls[NPRDMA_IOC_REGISTER]);
+    nprdma_backend_device.readmit(priv, &range, 44, 1);
+    EXPECT_EQ(1, m_module.calls[NPRDMA_IOC_REGISTER]);
+    EXPECT_EQ(NPRDMA_IOC_REGISTER_READMIT, m_module.flags);
+    EXPECT_EQ(3u, range.backend);
+
+    /* A range from before does not, when it is populated */
+    nprdma_populate_t populate;
+    range.backend   = 0;
+    populate.region = &region;
+    populate.range  = &range;
+    populate.first  = populate.flags = 0;
+    populate.count  = 1;
+    EXPECT_EQ(UCS_OK, nprdma_backend_device.populate(priv, &populate));
+    EXPECT_EQ(2, m_module.calls[NPRDMA_IOC_REGISTER]);
+    EXPECT_EQ(0u, m_module.flags);
+    close(region.fd);
+    region.fd = -1;
+    nprdma_backend_device.region_destroy(&region, priv);
     nprdma_backend_device.close();
 }
 

@@ -17,7 +17,7 @@ protected:
                             "(NPRDMA_TEST_BACKEND=kernel)";
         }
         test_monitor::SetUp();
-        params.drain = nullptr; /* The NIC uses the views */
+        params.drain = nullptr; /* The NIC uses the views: no hooks */
     }
 
     void TearDown() override
@@ -60,6 +60,20 @@ protected:
         for (size_t i = 0; i < size; ++i) {
             ASSERT_EQ(value, (uint8_t)ptr[i]) << i;
         }
+    }
+
+    /* Other memory is there, which is for a new registration only */
+    void expect_retired(uint8_t value)
+    {
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR,
+                  populate(&range, NPRDMA_POPULATE_WRITE));
+        *(volatile char*)ptr = (char)value; /* Resident */
+        EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_RESIDENT));
+        EXPECT_EQ(0, all_bits(&range, ptr, size));
+        unreg(&range);
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
+        expect_back(value);
     }
 
     char           *ptr = nullptr;
@@ -112,12 +126,12 @@ TEST_F(test_monitor_kernel, raw_system_calls)
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
     ASSERT_EQ((long)ptr, syscall(SYS_mremap, moved, size, size,
                                  MREMAP_MAYMOVE | MREMAP_FIXED, ptr));
-    expect_back(7);
+    expect_retired(7);
 
     raw_munmap(ptr, size);
     expect_taken();
     raw_mmap(ptr, size);
-    expect_back(0);
+    expect_retired(0);
 }
 
 /* The NIC never gets pages of a file, but gets private copies of them */
@@ -141,18 +155,26 @@ TEST_F(test_monitor_kernel, files)
     close(fd);
 }
 
-/* With this NIC hooks do not drain, but remember which ranges are unmapped */
-TEST_F(test_monitor_kernel, hooks_are_housekeeping)
+/* By the library's calls, of which no hook tells, and for each page alone */
+TEST_F(test_monitor_kernel, pages_are_retired_without_hooks)
 {
+    nprdma_range_t other;
+
     make();
-    uint64_t revoked = stats().invalidated;
     munmap(ptr, size);
     expect_taken();
-    EXPECT_EQ(revoked, stats().invalidated);
-    EXPECT_GE(stats().events, 1u);
     raw_mmap(ptr, size);
-    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range));
-    unreg(&range);
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
-    expect_back(0);
+    expect_retired(0);
+
+    ASSERT_EQ(ptr, mmap(ptr, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0));
+    ASSERT_EQ(UCS_OK, reg(&other, ptr + page + 10, 2 * page));
+    EXPECT_EQ(UCS_OK, populate(&other));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr, page));
+    EXPECT_EQ(UCS_OK, populate(&range, ptr + page, 3 * page));
+    EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + page, 4 * page));
+    EXPECT_EQ(1, all_bits(&range, ptr + page, 3 * page));
+    EXPECT_EQ(0, all_bits(&range, ptr + 4 * page, size - 4 * page));
+    unreg(&other);
+    EXPECT_EQ(0u, stats().events);
 }
