@@ -2,6 +2,7 @@
 
 #include "fake_device.h"
 
+#include <ucm/api/ucm.h>
 #include <ucs/debug/log.h>
 #include <ucs/type/status.h>
 
@@ -136,6 +137,17 @@ TEST_F(test_tier, honest_device)
     /* Pages in the counters are those of the program, so that users and tests
      * can draw conclusions from them */
     EXPECT_EQ(0u, device->counted_pages);
+}
+
+/* What is unmapped is known without hooks */
+TEST_F(test_tier, honest_device_without_memory_events)
+{
+    ucm_global_config_t saved = ucm_global_opts, opts = saved;
+
+    opts.enable_events = 0;
+    ucm_set_global_opts(&opts);
+    expect_zcopy();
+    ucm_set_global_opts(&saved);
 }
 
 TEST_F(test_tier, emulation_is_not_for_real_devices)
