@@ -175,8 +175,9 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
     md->monitor = NULL;
     if (status == UCS_ERR_UNSUPPORTED) {
         ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "UCX does not report "
-                          "what is unmapped (UCX_MEM_EVENTS, or hooks of "
-                          "others: Open MPI needs "
+                          "what is unmapped (UCX_MEM_EVENTS, "
+                          "UCX_MEM_MMAP_HOOK_MODE, or hooks of others: Open "
+                          "MPI needs "
                           "OMPI_MCA_opal_common_ucx_opal_mem_hooks=0)");
     } else if (*why == '\0') {
         ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "%s",
