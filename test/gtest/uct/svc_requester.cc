@@ -20,7 +20,7 @@ namespace {
 constexpr uint32_t qkey        = 0x4e505244;
 constexpr uint32_t psn         = 77;
 constexpr int      num_replies = UCT_NPRDMA_SVC_MAX_REPLIES;
-constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT_SIZE;
+constexpr size_t   slot_size   = UCT_NPRDMA_SVC_SLOT(UCT_NPRDMA_SVC_MAX_PIECE);
 
 enum command : int { SEND, RECEIVE, DATAGRAM, LEAVE, AGAIN };
 

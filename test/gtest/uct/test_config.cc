@@ -30,7 +30,7 @@ struct wrong {
 
 const wrong wrong_values[] = {
     {{{"MAX_PINNED", "0"}}, "UCX_NPRDMA_MAX_PINNED"},
-    {{{"MAX_PINNED", "127k"}}, "UCX_NPRDMA_MAX_PINNED"},
+    {{{"MAX_PINNED", "63k"}}, "UCX_NPRDMA_MAX_PINNED"},
     {{{"LAZY_UNMAP", "255k"}}, "LAZY_UNMAP"},
     {{{"LAZY_UNMAP", "64m,zeroed"}}, "LAZY_UNMAP"},
     {{{"SVC_SLOTS", "0"}}, "UCX_NPRDMA_INJECT: svc_slots"},
@@ -76,7 +76,7 @@ const wrong wrong_values[] = {
     {{{"MONITOR", "kernel"}, {"FAULT_RATE", "0.1"}},
      "UCX_NPRDMA_MONITOR=kernel"},
     /* Each value is valid, but one buffer exceeds the limit of pinned memory */
-    {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "256k"}}, "UCX_NPRDMA_MAX_PINNED"},
+    {{{"SEG_SIZE", "1m"}, {"MAX_PINNED", "768k"}}, "UCX_NPRDMA_MAX_PINNED"},
 };
 
 /* Whether a process can communicate with itself: wire-up, active message,
@@ -261,7 +261,7 @@ TEST(test_config, limits)
          {"CM_TIMEOUT", "86400"}, {"CM_PROBE_INTERVAL", "86400"}},
         {{"TIMEOUT", "1us"}, {"RNR_TIMEOUT", "1us"}, {"SLICE", "4k"},
          {"SCAN_MAX", "0"}, {"STATE_CACHE", "0"}, {"REGION_CACHE", "0"},
-         {"REGION_SIZE", "2m"}, {"MAX_TRIES", "1"}, {"MAX_PINNED", "512k"},
+         {"REGION_SIZE", "2m"}, {"MAX_TRIES", "1"}, {"MAX_PINNED", "64k"},
          {"SCHED", "n"}, {"SL", "0"}, {"TRAFFIC_CLASS", "0"}},
         {{"TIMEOUT", "8796"}, {"RNR_TIMEOUT", "655ms"}, {"SLICE", "1m"},
          {"SCAN_MAX", "1m"}, {"MAX_TRIES", "1000"}, {"MAX_PINNED", "inf"},

@@ -607,6 +607,6 @@ flood_name(const ::testing::TestParamInfo<config_t> &info)
 INSTANTIATE_TEST_SUITE_P(all, test_prio_flood,
                          ::testing::Values(config_t{},
                                            config_t{{"SVC_QUEUE_LEN", "8"}},
-                                           config_t{{"MAX_PINNED", "512k"}},
+                                           config_t{{"MAX_PINNED", "768k"}},
                                            config_t{{"BULK_QP", "no"}}),
                          flood_name);

@@ -8,6 +8,7 @@
 #include "nprdma_stats.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/rma/nprdma_sched.h"
+#include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
 
 #include "ucm/events/nprdma_lazy.h"
 
@@ -33,6 +34,11 @@
 /* UCX's thread for timers sleeps in whole milliseconds: with a shorter timer it
  * would not sleep at all */
 #define UCT_NPRDMA_MIN_TIMER  1e-3
+
+/* With short slots: SEG_SIZE, which leaves room for headers; and a slice, whose
+ * page states fit into a reply */
+#define UCT_NPRDMA_SHORT_SEG    ((size_t)896)
+#define UCT_NPRDMA_SHORT_SLICE  (256 * UCS_KBYTE)
 
 static UCS_CONFIG_DEFINE_ARRAY(uct_nprdma_levels, sizeof(unsigned),
                                UCS_CONFIG_TYPE_UINT);
@@ -72,9 +78,12 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
      ucs_offsetof(uct_nprdma_md_config_t, emulation),
      UCS_CONFIG_TYPE_ENUM(uct_nprdma_emulation_names)},
 
-    {"MAX_PINNED", "4m",
+    {"MAX_PINNED", "auto",
      "Limit of pinned memory, for all devices and interfaces of the process\n"
-     "together. Only the transport's own bounce buffers are ever pinned.",
+     "together. Only the transport's own bounce buffers are ever pinned.\n"
+     "auto: 4m, or what the limit of locked memory (ulimit -l) leaves. With\n"
+     "less than 768k messages are short and slow, and all processes of a job\n"
+     "need the same then.",
      ucs_offsetof(uct_nprdma_md_config_t, max_pinned),
      UCS_CONFIG_TYPE_MEMUNITS},
 
@@ -539,11 +548,10 @@ uct_nprdma_md_check_numbers(const uct_nprdma_md_config_t *config,
 static ucs_status_t
 uct_nprdma_md_check_others(const uct_nprdma_md_config_t *config)
 {
-    /* UCX represents "auto", and negative numbers, by such numbers */
+    /* UCX represents negative numbers by such numbers */
     if ((config->max_pinned > SSIZE_MAX) &&
         (config->max_pinned != UCS_MEMUNITS_INF)) {
-        ucs_error("UCX_NPRDMA_MAX_PINNED: auto or a negative number is not a "
-                  "limit");
+        ucs_error("UCX_NPRDMA_MAX_PINNED: a negative number is not a limit");
         return UCS_ERR_INVALID_PARAM;
     }
 
@@ -571,11 +579,33 @@ uct_nprdma_md_check_others(const uct_nprdma_md_config_t *config)
     return UCS_OK;
 }
 
+/* With little memory to pin, all slots are short: a page has four of them. What
+ * is sent inline is received into a slot as well, and so are the page states of
+ * a slice. */
+static void uct_nprdma_config_set_lengths(uct_nprdma_md_config_t *config)
+{
+    uct_nprdma_iface_config_t *iface = &config->iface;
+
+    config->device.max_piece = UCT_NPRDMA_SVC_MAX_PIECE;
+    if (config->max_pinned < UCT_NPRDMA_FULL_PINNED) {
+        config->device.max_piece = UCT_NPRDMA_SVC_SHORT_PIECE;
+        iface->seg_size          = ucs_min(iface->seg_size,
+                                           UCT_NPRDMA_SHORT_SEG);
+        iface->max_inline        = ucs_min(iface->max_inline,
+                                           UCT_NPRDMA_SHORT_SEG);
+        config->rma.slice        = ucs_min(config->rma.slice,
+                                           UCT_NPRDMA_SHORT_SLICE);
+    }
+}
+
 ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
 {
     uct_nprdma_perf_t perf = uct_nprdma_perf_emulated; /* All are valid */
     ucs_status_t status;
 
+    if (config->max_pinned == UCS_MEMUNITS_AUTO) {
+        config->max_pinned = uct_nprdma_bounce_auto();
+    }
     status = uct_nprdma_config_set_paths(config);
     if (status == UCS_OK) {
         status = uct_nprdma_config_inject(config);
@@ -589,6 +619,7 @@ ucs_status_t uct_nprdma_md_complete_config(uct_nprdma_md_config_t *config)
     if (status == UCS_OK) {
         status = uct_nprdma_md_check_others(config);
     }
+    uct_nprdma_config_set_lengths(config);
     return (status != UCS_OK) ? status :
            uct_nprdma_stats_check(config->iface.stats);
 }

@@ -512,17 +512,17 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
 }
 
 /* UCX only says that there is no transport; this says why, once */
-static int uct_nprdma_iface_has_version(uint8_t version)
+static int uct_nprdma_iface_has_version(uint8_t version, uint8_t own)
 {
     static atomic_flag is_reported = ATOMIC_FLAG_INIT;
 
-    if ((version != UCT_NPRDMA_WIRE_VERSION) &&
-        !atomic_flag_test_and_set(&is_reported)) {
+    if ((version != own) && !atomic_flag_test_and_set(&is_reported)) {
         ucs_warn("a peer cannot be reached by nprdma: it has version %u of the "
                  "protocol, and this process has version %u. Both need the "
-                 "same release", version, UCT_NPRDMA_WIRE_VERSION);
+                 "same release, and the same UCX_NPRDMA_MAX_PINNED if one is "
+                 "less than %zu", version, own, (size_t)UCT_NPRDMA_FULL_PINNED);
     }
-    return version == UCT_NPRDMA_WIRE_VERSION;
+    return version == own;
 }
 
 int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
@@ -535,9 +535,11 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
     uint8_t link_flags          = UCT_NPRDMA_DEV_ADDR_ETH;
 
     if ((dev_addr == NULL) ||
-        !uct_nprdma_iface_has_version(dev_addr->version) ||
+        !uct_nprdma_iface_has_version(dev_addr->version,
+                                      UCT_NPRDMA_WIRE_VERSION) ||
         ((iface_addr != NULL) &&
-         !uct_nprdma_iface_has_version(iface_addr->version)) ||
+         !uct_nprdma_iface_has_version(iface_addr->version,
+                                       iface->net.iface_addr.version)) ||
         ((dev_addr->flags ^ iface->net.dev_addr.flags) & link_flags)) {
         return 0;
     }

@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_stats.h"
+#include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/net/nprdma_record.h"
 
 #include <nprdma_page_state.h>
@@ -191,28 +192,6 @@ void uct_nprdma_stats_init(void)
     pthread_atfork(NULL, NULL, uct_nprdma_stats_reset);
 }
 
-/* Pages that any RDMA device pins for this process, by the kernel's count, in
- * bytes */
-static uint64_t uct_nprdma_stats_vm_pinned(void)
-{
-    unsigned long long kib = 0;
-    char line[256];
-    FILE *stream;
-
-    stream = fopen("/proc/self/status", "re");
-    if (stream == NULL) {
-        return 0;
-    }
-    while ((fgets(line, sizeof(line), stream) != NULL) &&
-           strncmp(line, "VmPin:", 6)) {
-    }
-    if (!strncmp(line, "VmPin:", 6)) {
-        kib = strtoull(line + 6, NULL, 10);
-    }
-    fclose(stream);
-    return kib * 1024;
-}
-
 /* Reads counters while another thread may write them, as
  * uct_nprdma_stats_print() */
 __attribute__((no_sanitize("thread")))
@@ -287,7 +266,8 @@ void uct_nprdma_stats_iface_closed(uct_nprdma_stats_entry_t *entry,
                                    const char *spec, const char *device)
 {
     uct_nprdma_stats_sums_t *sums = &uct_nprdma_stats.sums;
-    uint64_t pinned               = uct_nprdma_stats_vm_pinned();
+    uint64_t pinned               =
+            UCS_KBYTE * uct_nprdma_proc_status("VmPin:", 10);
     uint64_t others               = (pinned > mem->pinned_bytes) ?
                                     pinned - mem->pinned_bytes : 0;
 

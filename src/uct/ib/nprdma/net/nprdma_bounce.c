@@ -12,16 +12,16 @@
 #include <ucs/debug/memtrack_int.h>
 #include <ucs/sys/sys.h>
 
+#include <linux/capability.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 /* Maximum number of slots that one growth of a pool adds */
 #define UCT_NPRDMA_BOUNCE_GROW_MAX  16u
-
-/* Bytes that the first operations of an interface and of its peers need: the
- * smallest pools of the initiator and of the service */
-#define UCT_NPRDMA_BOUNCE_LATER  (352 * UCS_KBYTE)
 
 struct uct_nprdma_bounce_chunk {
     uct_nprdma_bounce_chunk_t *next;
@@ -32,12 +32,71 @@ struct uct_nprdma_bounce_chunk {
     uct_nprdma_slot_t         slots[];
 };
 
-static atomic_size_t uct_nprdma_bounce_budget = 4 * UCS_MBYTE;
+static atomic_size_t uct_nprdma_bounce_budget = UCT_NPRDMA_MAX_PINNED;
 static atomic_size_t uct_nprdma_bounce_used;
+static atomic_size_t uct_nprdma_bounce_first; /* what auto has found, or 0 */
 
+
+unsigned long long uct_nprdma_proc_status(const char *name, int base)
+{
+    unsigned long long value = 0;
+    char line[256];
+    FILE *stream;
+
+    stream = fopen("/proc/self/status", "re");
+    if (stream == NULL) {
+        return 0;
+    }
+    while (fgets(line, sizeof(line), stream) != NULL) {
+        if (!strncmp(line, name, strlen(name))) {
+            value = strtoull(line + strlen(name), NULL, base);
+            break;
+        }
+    }
+    fclose(stream);
+    return value;
+}
+
+static size_t uct_nprdma_bounce_left(void)
+{
+    unsigned long long locked;
+    struct rlimit rlim;
+
+    if ((getrlimit(RLIMIT_MEMLOCK, &rlim) != 0) ||
+        (rlim.rlim_cur == RLIM_INFINITY) ||
+        (uct_nprdma_proc_status("CapEff:", 16) & UCS_BIT(CAP_IPC_LOCK))) {
+        return UCT_NPRDMA_MAX_PINNED;
+    }
+
+    /* By mlock() and by RDMA devices, which the kernel counts separately */
+    locked = UCS_KBYTE * (uct_nprdma_proc_status("VmLck:", 10) +
+                          uct_nprdma_proc_status("VmPin:", 10));
+    locked = ucs_min(locked, rlim.rlim_cur);
+    return ucs_max(ucs_min(rlim.rlim_cur - locked, UCT_NPRDMA_MAX_PINNED),
+                   UCT_NPRDMA_MIN_PINNED);
+}
+
+size_t uct_nprdma_bounce_auto(void)
+{
+    size_t value = 0;
+
+    atomic_compare_exchange_strong(&uct_nprdma_bounce_first, &value,
+                                   uct_nprdma_bounce_left());
+    return atomic_load(&uct_nprdma_bounce_first);
+}
 
 void uct_nprdma_bounce_set_budget(size_t max_pinned)
 {
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+
+    if ((max_pinned == atomic_load(&uct_nprdma_bounce_first)) &&
+        (max_pinned < UCT_NPRDMA_FULL_PINNED) &&
+        !atomic_flag_test_and_set(&told)) {
+        ucs_warn("nprdma is slow: the limit of locked memory leaves it %zu "
+                 "bytes. Set it to %zu KiB (ulimit -l), or set "
+                 "UCX_NPRDMA_MAX_PINNED to what there is", max_pinned,
+                 (size_t)(UCT_NPRDMA_MAX_PINNED / UCS_KBYTE));
+    }
     atomic_store(&uct_nprdma_bounce_budget, max_pinned);
 }
 
@@ -65,6 +124,17 @@ static int uct_nprdma_bounce_reserve(size_t length, size_t limit)
     return 1;
 }
 
+/* Use of the budget up to which pools become larger than they have to be: a
+ * part of it, which leaves room for the smallest pools of those that come
+ * later */
+static size_t uct_nprdma_bounce_part(size_t budget, unsigned part)
+{
+    size_t least = (budget < UCT_NPRDMA_FULL_PINNED) ? UCT_NPRDMA_MIN_PINNED :
+                                                       UCT_NPRDMA_FULL_PINNED;
+
+    return ucs_min(budget / part, budget - least);
+}
+
 static size_t
 uct_nprdma_bounce_length(const uct_nprdma_bounce_t *pool, unsigned num_slots)
 {
@@ -82,10 +152,10 @@ static void uct_nprdma_bounce_log_reg_failure(const uct_nprdma_bounce_t *pool,
         (getrlimit(RLIMIT_MEMLOCK, &rlim) == 0) &&
         (rlim.rlim_cur != RLIM_INFINITY)) {
         ucs_error("%s: cannot pin %zu bytes for %s: the limit of locked memory "
-                  "is %zu bytes (ulimit -l). nprdma needs at least %zu, and "
-                  "UCX_NPRDMA_MAX_PINNED must not be above the limit",
-                  pool->dev->name, length, pool->name, (size_t)rlim.rlim_cur,
-                  (size_t)UCT_NPRDMA_MIN_PINNED);
+                  "is %zu bytes (ulimit -l). nprdma needs at least %zu that "
+                  "nothing else locks, and UCX_NPRDMA_MAX_PINNED must not be "
+                  "above that", pool->dev->name, length, pool->name,
+                  (size_t)rlim.rlim_cur, (size_t)UCT_NPRDMA_MIN_PINNED);
     } else {
         ucs_error("%s: cannot register %zu bytes for %s: %m", pool->dev->name,
                   length, pool->name);
@@ -211,7 +281,8 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
     num_slots = max_slots;
     length    = uct_nprdma_bounce_length(pool, num_slots);
     while ((num_slots > min_slots) &&
-           !uct_nprdma_bounce_reserve(length, budget / 4)) {
+           !uct_nprdma_bounce_reserve(length,
+                                      uct_nprdma_bounce_part(budget, 4))) {
         num_slots = ucs_max(num_slots / 2, min_slots);
         length    = uct_nprdma_bounce_length(pool, num_slots);
     }
@@ -224,7 +295,9 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
         return UCS_ERR_NO_MEMORY;
     }
 
-    status = uct_nprdma_bounce_add_chunk(pool, num_slots);
+    /* As many as the pages have room for */
+    num_slots = ucs_min(length / pool->slot_size, max_slots);
+    status    = uct_nprdma_bounce_add_chunk(pool, num_slots);
     if (status != UCS_OK) {
         atomic_fetch_sub(&uct_nprdma_bounce_used, length);
     }
@@ -244,9 +317,7 @@ unsigned uct_nprdma_bounce_grow(uct_nprdma_bounce_t *pool)
     }
 
     length = uct_nprdma_bounce_length(pool, num_slots);
-    if (!uct_nprdma_bounce_reserve(length,
-                                   ucs_min(budget / 2,
-                                           budget - UCT_NPRDMA_BOUNCE_LATER))) {
+    if (!uct_nprdma_bounce_reserve(length, uct_nprdma_bounce_part(budget, 2))) {
         pool->max_slots = pool->num_slots; /* this pool does not grow again */
         return 0;
     }

@@ -14,9 +14,14 @@
  * any thread. A pool grows and never shrinks, and one thread at a time uses
  * it. */
 
-/* Bytes that are enough for the pools of one memory domain with one interface,
- * at both sides of operations */
-#define UCT_NPRDMA_MIN_PINNED  (512 * UCS_KBYTE)
+/* Bytes that are enough for the pools of two memory domains with one interface
+ * each, as MPI with windows has them, at both sides of operations: with short
+ * slots, and with others */
+#define UCT_NPRDMA_MIN_PINNED   (64 * UCS_KBYTE)
+#define UCT_NPRDMA_FULL_PINNED  (768 * UCS_KBYTE)
+
+/* What more than that is good for ends here */
+#define UCT_NPRDMA_MAX_PINNED   (4 * UCS_MBYTE)
 
 typedef struct uct_nprdma_bounce       uct_nprdma_bounce_t;
 typedef struct uct_nprdma_bounce_chunk uct_nprdma_bounce_chunk_t;
@@ -41,6 +46,15 @@ struct uct_nprdma_bounce {
     const char                *name;
     uct_nprdma_bounce_chunk_t *chunks;
 };
+
+
+/* A number in a line of /proc/self/status, or 0 */
+unsigned long long uct_nprdma_proc_status(const char *name, int base);
+
+
+/* Bytes that the process may pin by default, at most UCT_NPRDMA_MAX_PINNED. The
+ * first call decides, because later ones would count the pools. */
+size_t uct_nprdma_bounce_auto(void);
 
 
 /* The domain that was opened last determines the limit of the process */

@@ -10,6 +10,8 @@
 #include "nprdma_responder.h"
 #include "nprdma_ud.h"
 
+#include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
+
 
 #include <ucs/async/async.h>
 #include <ucs/debug/log.h>
@@ -559,6 +561,10 @@ ucs_status_t uct_nprdma_cm_init(uct_nprdma_net_iface_t *iface,
     }
 
     iface->iface_addr.version = UCT_NPRDMA_WIRE_VERSION;
+    if (uct_nprdma_net_dev(iface)->config.max_piece <
+        UCT_NPRDMA_SVC_MAX_PIECE) {
+        iface->iface_addr.version |= UCT_NPRDMA_WIRE_SHORT;
+    }
     iface->iface_addr.ud_qpn  = cm->qp->qp_num;
     iface->iface_addr.nonce   = ucs_generate_uuid((uintptr_t)iface);
 

@@ -27,6 +27,8 @@ typedef struct uct_nprdma_device_config {
     double   timeout;       /* of the RC transport, seconds */
     unsigned retry_count;
     double   rnr_timeout;   /* seconds */
+    /* Longest payload of a request to the service or of its reply, bytes */
+    uint32_t max_piece;
     uct_nprdma_path_config_t path;
     uct_nprdma_path_config_t bulk_path; /* of connections of kind BULK */
 } uct_nprdma_device_config_t;

@@ -76,7 +76,7 @@ static ucs_status_t uct_nprdma_rma_res_init(uct_nprdma_rma_iface_t *iface)
     }
 
     status = uct_nprdma_bounce_init(&res->pool, dev,
-                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+                                    UCT_NPRDMA_SVC_SLOT(dev->config.max_piece),
                                     UCT_NPRDMA_RMA_SLOTS, 4, "RMA data");
     if (status != UCS_OK) {
         goto err_free;

@@ -434,7 +434,8 @@ uct_nprdma_op_add(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
 {
     /* Rules "zero length", "exactly once" and "fence" */
     nprdma_assert(op->length > 0);
-    nprdma_assert(op->is_get || (op->length > UCT_NPRDMA_SVC_MAX_PAYLOAD));
+    nprdma_assert(op->is_get ||
+                  (op->length > uct_nprdma_rma_max_payload(iface)));
     nprdma_assert(!(rma->ep->net.blocked & UCT_NPRDMA_EP_FENCED));
     if (!op->is_get) {
         rma->ep->net.blocked |= rma->behind_flag;
@@ -840,7 +841,7 @@ static int uct_nprdma_op_is_copied(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_rkey_t *rkey)
 {
     return is_get && (iovcnt == 1) &&
-           (uct_iov_get_length(iov) <= UCT_NPRDMA_SVC_MAX_PAYLOAD) &&
+           (uct_iov_get_length(iov) <= uct_nprdma_rma_max_payload(iface)) &&
            uct_nprdma_op_can_get(iface, rkey, remote_addr,
                                  uct_iov_get_length(iov));
 }

@@ -26,7 +26,7 @@ void uct_nprdma_op_ep_init(uct_nprdma_op_ep_t *ops,
                            uct_nprdma_order_mode_t mode);
 
 
-/* As uct_ep_get_bcopy(), of 1 to UCT_NPRDMA_SVC_MAX_PAYLOAD bytes that
+/* As uct_ep_get_bcopy(), of 1 to uct_nprdma_rma_max_payload() bytes that
  * uct_nprdma_op_can_get() accepts. Posting is possible, see
  * uct_nprdma_rma_begin(). */
 ucs_status_t

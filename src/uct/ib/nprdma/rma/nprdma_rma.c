@@ -58,7 +58,7 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
                        UCT_IFACE_FLAG_ATOMIC_DEVICE;
 
     attr->cap.put.max_short       = uct_nprdma_rma_max_short(iface);
-    attr->cap.put.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    attr->cap.put.max_bcopy       = uct_nprdma_rma_max_payload(iface);
     /* UCP 1.13 can put lists of buffers only in this way, so there is no
      * minimum. A small one is a single STORE like any other small put
      * (ARCHITECTURE 3, exactly once). */
@@ -69,7 +69,7 @@ void uct_nprdma_rma_query(uct_nprdma_rma_iface_t *iface, uct_iface_attr_t *attr)
     attr->cap.put.max_iov         = UCT_NPRDMA_OP_MAX_IOV;
 
     attr->cap.get.max_short       = 0;
-    attr->cap.get.max_bcopy       = UCT_NPRDMA_SVC_MAX_PAYLOAD;
+    attr->cap.get.max_bcopy       = uct_nprdma_rma_max_payload(iface);
     attr->cap.get.min_zcopy       = 0;
     attr->cap.get.max_zcopy       = SIZE_MAX;
     attr->cap.get.opt_zcopy_align = 1;
@@ -285,7 +285,7 @@ ssize_t uct_nprdma_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack_cb,
         return 0;
     }
 
-    ucs_assert(length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    ucs_assert(length <= uct_nprdma_rma_max_payload(iface));
     status = uct_nprdma_rma_put_slot(iface, ep->rma, slot, length, remote_addr,
                                      rkey, NULL);
     if (ucs_unlikely(status != UCS_OK)) {
@@ -308,7 +308,7 @@ uct_nprdma_rma_zcopy(uct_ep_h tl_ep, int is_get, const uct_iov_t *iov,
     int is_small;
 
     length   = uct_iov_total_length(iov, iovcnt);
-    is_small = !is_get && (length <= UCT_NPRDMA_SVC_MAX_PAYLOAD);
+    is_small = !is_get && (length <= uct_nprdma_rma_max_payload(iface));
     status   = uct_nprdma_rma_begin(iface, ep,
                                     is_small ? UCT_NPRDMA_EP_BLOCK_RMA :
                                                UCT_NPRDMA_EP_BLOCK_OPS);
@@ -447,7 +447,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
     ucs_status_t status;
     int by_nic;
 
-    UCT_CHECK_LENGTH(length, 0, UCT_NPRDMA_SVC_MAX_PAYLOAD, "get_bcopy");
+    UCT_CHECK_LENGTH(length, 0, uct_nprdma_rma_max_payload(iface), "get_bcopy");
 
     if (ucs_unlikely(length == 0)) {
         return UCS_OK; /* Not even the key has to be valid */

@@ -159,13 +159,15 @@ static int uct_nprdma_rma_copy_may_send(uct_nprdma_rma_iface_t *iface,
                                         const uct_nprdma_rma_t *rma)
 {
     const uct_nprdma_conn_t *conn = &rma->ep->net.svc;
+    size_t piece                  =
+            uct_nprdma_net_dev(&iface->net)->config.max_piece;
     size_t quota                  =
             uct_nprdma_sched_quota(&iface->res->ops.sched);
 
     return ((rma->num_copies[1] == 0) ||
             ((rma->num_copies[1] < UCT_NPRDMA_RMA_LARGE_WINDOW) &&
              uct_nprdma_rma_copy_has_window(rma) &&
-             ((rma->num_copies[1] * UCT_NPRDMA_SVC_MAX_PIECE) < (quota / 2)) &&
+             ((rma->num_copies[1] * piece) < (quota / 2)) &&
              (conn->credits > conn->small_reserve))) &&
            uct_nprdma_rma_copy_may_take(iface, rma);
 }
@@ -194,8 +196,8 @@ uct_nprdma_rma_copy_send_next(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
                               uct_nprdma_rma_copy_t *copy)
 {
-    size_t length = ucs_min(copy->length - copy->requested,
-                            (size_t)UCT_NPRDMA_SVC_MAX_PIECE);
+    size_t piece  = uct_nprdma_net_dev(&iface->net)->config.max_piece;
+    size_t length = ucs_min(copy->length - copy->requested, piece);
     ucs_status_t status;
 
     status = uct_nprdma_rma_copy_send_part(iface, rma, copy, length);

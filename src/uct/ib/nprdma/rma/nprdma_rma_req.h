@@ -33,6 +33,15 @@ static inline int uct_nprdma_rma_can_count(const uct_nprdma_rma_t *rma)
 }
 
 
+/* Longest operation in bytes that is one request and one reply */
+static inline uint32_t
+uct_nprdma_rma_max_payload(const uct_nprdma_rma_iface_t *iface)
+{
+    return ucs_min(uct_nprdma_net_dev(&iface->net)->config.max_piece,
+                   UCT_NPRDMA_SVC_MAX_PAYLOAD);
+}
+
+
 /* uct_nprdma_conn_admit_post() for a request of a connected endpoint */
 static inline int
 uct_nprdma_rma_admit_post(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)

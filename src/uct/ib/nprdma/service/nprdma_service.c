@@ -349,10 +349,10 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
 {
     struct ibv_srq_init_attr srq_attr = {};
     uct_nprdma_mem_md_t *md           = service->md;
+    size_t slot_size = UCT_NPRDMA_SVC_SLOT(md->super.config.max_piece);
     ucs_status_t status;
 
-    status = uct_nprdma_bounce_init(&service->rx_pool, &md->super,
-                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+    status = uct_nprdma_bounce_init(&service->rx_pool, &md->super, slot_size,
                                     service->num_slots,
                                     ucs_min(service->num_slots, 4u),
                                     "service requests");
@@ -360,8 +360,7 @@ static ucs_status_t uct_nprdma_service_start(uct_nprdma_service_t *service)
         goto err;
     }
 
-    status = uct_nprdma_bounce_init(&service->tx_pool, &md->super,
-                                    UCT_NPRDMA_SVC_SLOT_SIZE,
+    status = uct_nprdma_bounce_init(&service->tx_pool, &md->super, slot_size,
                                     UCT_NPRDMA_SERVICE_TX_SLOTS, 2,
                                     "service replies");
     if (status != UCS_OK) {

@@ -49,7 +49,7 @@ static void uct_nprdma_service_post_recv(uct_nprdma_service_t *service,
                                          struct ibv_recv_wr *next)
 {
     sge->addr   = (uintptr_t)slot->data;
-    sge->length = UCT_NPRDMA_SVC_SLOT_SIZE;
+    sge->length = slot->pool->slot_size;
     sge->lkey   = slot->lkey;
     wr->wr_id   = (uintptr_t)slot;
     wr->next    = next;
@@ -689,7 +689,9 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     }
 
     request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
-    if ((request == NULL) || (request->sn != (conn->arrived_sn + 1))) {
+    if ((request == NULL) || (request->sn != (conn->arrived_sn + 1)) ||
+        (uct_nprdma_svc_reply_length(request) + sizeof(uct_nprdma_svc_reply_t) >
+         service->tx_pool.slot_size)) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
                   " the connection", wc->byte_len, conn->qpn);
         uct_nprdma_service_conn_stop(service, conn);

@@ -22,11 +22,15 @@
  * of 8 KiB; pieces of 64 KiB gain too little for the size of their buffers. */
 #define UCT_NPRDMA_SVC_MAX_PIECE    32768
 
+/* The same where little memory may be pinned: four slots fill a page. All
+ * processes of a job have the same length. */
+#define UCT_NPRDMA_SVC_SHORT_PIECE  960
+
 /* Maximum number of replies that an initiator waits for on one connection */
 #define UCT_NPRDMA_SVC_MAX_REPLIES  64
 
-/* Size in bytes of a receive slot */
-#define UCT_NPRDMA_SVC_SLOT_SIZE    (UCT_NPRDMA_SVC_MAX_PIECE + 64)
+/* Size in bytes of a slot: the longest payload, and what precedes it */
+#define UCT_NPRDMA_SVC_SLOT(_piece) ((_piece) + 64)
 
 
 enum uct_nprdma_svc_type {

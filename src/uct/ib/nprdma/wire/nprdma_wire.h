@@ -14,6 +14,9 @@
 
 #define UCT_NPRDMA_WIRE_VERSION  3
 
+/* In the version of an interface: its slots are short */
+#define UCT_NPRDMA_WIRE_SHORT    0x80
+
 /* First bytes of every wire-up packet; they distinguish it from foreign UD
  * traffic */
 #define UCT_NPRDMA_CM_MAGIC      0x6d63706eu
@@ -41,7 +44,7 @@ enum {
 /* Interface address: the destination of wire-up packets. The nonce
  * distinguishes an interface from an earlier one with the same QPN. */
 typedef struct uct_nprdma_iface_addr {
-    uint8_t  version;
+    uint8_t  version;           /* | UCT_NPRDMA_WIRE_SHORT if slots are short */
     uint8_t  reserved[3];
     uint32_t ud_qpn;
     uint64_t nonce;
