@@ -140,7 +140,9 @@ class Session:
                if name not in ("LD_PRELOAD", "UCX_PLUGIN_PATH")}
         env["UCX_TLS"] = transports
         env = read_settings(self.prefix, env)
-        env.update(UCX_NPRDMA_EMULATION="yes", UCX_WARN_UNUSED_ENV_VARS="n",
+        # Pinned memory of all contestants is really locked, as by a NIC
+        env.update(UCX_NPRDMA_EMULATION="yes", NPEMU_PIN="mlock",
+                   UCX_WARN_UNUSED_ENV_VARS="n",
                    OMPI_MCA_rmaps_base_oversubscribe="1",
                    # The same for Open MPI 5
                    PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")

@@ -111,11 +111,11 @@ struct ibv_pd *npemu_alloc_pd(struct ibv_context *context);
 int npemu_dealloc_pd(struct ibv_pd *pd);
 
 /**
- * Pins the pages as the kernel does for a NIC: populated (writable if
- * IBV_ACCESS_LOCAL_WRITE) and mlock()ed, once for all overlapping MRs. ENOMEM
- * at RLIMIT_MEMLOCK, EFAULT where nothing is mapped, or where the memory is the
- * device's own and not of one npemu_alloc_buf(). NPEMU_PIN=none in the
- * environment disables the pinning.
+ * Populates the pages, as the kernel does for a NIC (writable if
+ * IBV_ACCESS_LOCAL_WRITE), and counts them. With NPEMU_PIN=mlock in the
+ * environment they are mlock()ed as well, once for all overlapping MRs: ENOMEM
+ * at RLIMIT_MEMLOCK. EFAULT where nothing is mapped, or where the memory is the
+ * device's own and not of one npemu_alloc_buf().
  *
  * With IBV_ACCESS_ON_DEMAND nothing is pinned or populated, and the range need
  * not be mapped: an access to it brings pages in, or fails. NPEMU_ODP=explicit
@@ -129,6 +129,9 @@ struct ibv_mr *npemu_reg_mr_iova(struct ibv_pd *pd, void *addr, size_t length,
                                  uint64_t iova, int access);
 struct ibv_mr *npemu_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                   uint64_t iova, unsigned access);
+
+/** Bytes that a NIC would pin for this process: all pages of each MR */
+size_t npemu_pinned(void);
 
 /**
  * Memory in the arena of this process, whole pages of zeros, which every peer

@@ -26,7 +26,7 @@
 
 typedef struct npemu_mr_table {
     pthread_mutex_t  lock;
-    int              pin;                   /* NPEMU_PIN */
+    int              is_locked;             /* NPEMU_PIN */
     npemu_odp_mode_t odp;                   /* NPEMU_ODP */
     uint32_t         next;                  /* where the search starts */
     uint16_t         gens[NPEMU_MAX_MRS];   /* generation of the last use */
@@ -64,11 +64,11 @@ int npemu_mr_table_init(npemu_proc_t *proc)
     }
 
     pthread_mutex_init(&proc->mrs->lock, NULL);
-    proc->mrs->odp   = npemu_mr_read_odp();
-    proc->mrs->pin   = (pin == NULL) || strcmp(pin, "none");
-    if (proc->mrs->pin && (pin != NULL) && (pin[0] != '\0') &&
-        strcmp(pin, "mlock")) {
-        npemu_warn("NPEMU_PIN=%s is neither mlock nor none; using mlock", pin);
+    proc->mrs->odp       = npemu_mr_read_odp();
+    proc->mrs->is_locked = (pin != NULL) && !strcmp(pin, "mlock");
+    if (!proc->mrs->is_locked && (pin != NULL) && (pin[0] != '\0') &&
+        strcmp(pin, "none")) {
+        npemu_warn("NPEMU_PIN=%s is neither mlock nor none; using none", pin);
     }
     return 0;
 }
@@ -205,14 +205,14 @@ static int npemu_mr_hold(npemu_proc_t *proc, npemu_mr_t *mr, unsigned access)
     }
 
     ret = npemu_buf_get(proc, start, mr->super.length, &mr->buf);
-    if ((ret != 0) || !proc->mrs->pin) {
+    if (ret != 0) {
         return ret;
     }
 
     ret = npemu_pin(&mr->pin, start & ~(NPRDMA_PAGE_SIZE - 1),
                     (start + mr->super.length + NPRDMA_PAGE_SIZE - 1) &
                             ~(NPRDMA_PAGE_SIZE - 1),
-                    access & IBV_ACCESS_LOCAL_WRITE);
+                    access & IBV_ACCESS_LOCAL_WRITE, proc->mrs->is_locked);
     if (ret != 0) {
         npemu_buf_put(mr->buf);
     }

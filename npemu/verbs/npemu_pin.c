@@ -7,6 +7,7 @@
 #include "verbs/npemu_pin.h"
 #include "base/npemu_util.h"
 #include "fabric/npemu_shm.h"
+#include "npemu.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -23,8 +24,9 @@ static struct {
     pthread_mutex_t lock; /* held during fork() */
     pid_t           pid;  /* a forked child inherits the list, not the pins */
     npemu_link_t    list; /* of npemu_pin_t */
+    size_t          size; /* bytes of all of them */
 } npemu_pins = {PTHREAD_MUTEX_INITIALIZER, 0,
-                {&npemu_pins.list, &npemu_pins.list}};
+                {&npemu_pins.list, &npemu_pins.list}, 0};
 
 /* The reason for ENOMEM of mlock() and madvise(): ENOMEM for the limit or lack
  * of memory; EFAULT where nothing is mapped, as the kernel's pinning has it. */
@@ -42,7 +44,7 @@ static int npemu_pin_enomem_reason(uint64_t start, uint64_t end)
     return ENOMEM;
 }
 
-/* Unlock those pages of a range that no pin has. */
+/* Unlock those pages of a range that no locked pin has. */
 static void npemu_pin_unlock(uint64_t start, uint64_t end)
 {
     const npemu_pin_t *pin;
@@ -56,6 +58,9 @@ static void npemu_pin_unlock(uint64_t start, uint64_t end)
         for (link = npemu_pins.list.next;
              (link != &npemu_pins.list) && !is_pinned; link = link->next) {
             pin       = npemu_container_of(link, npemu_pin_t, link);
+            if (!pin->is_locked) {
+                continue;
+            }
             is_pinned = (pin->start <= start) && (pin->end > start);
             if (is_pinned) {
                 next = pin->end;
@@ -93,24 +98,28 @@ static int npemu_pin_populate(uint64_t start, uint64_t end, int writable)
     return (errno == ENOMEM) ? npemu_pin_enomem_reason(start, end) : EFAULT;
 }
 
-int npemu_pin(npemu_pin_t *pin, uint64_t start, uint64_t end, int writable)
+int npemu_pin(npemu_pin_t *pin, uint64_t start, uint64_t end, int writable,
+              int is_locked)
 {
     int ret;
 
     pthread_mutex_lock(&npemu_pins.lock);
     if (npemu_pins.pid != getpid()) {
-        npemu_pins.pid = getpid();
+        npemu_pins.pid  = getpid();
+        npemu_pins.size = 0;
         npemu_link_init(&npemu_pins.list);
     }
-    ret = npemu_pin_mlock(start, end);
+    ret = is_locked ? npemu_pin_mlock(start, end) : 0;
     if (ret == 0) {
         ret = npemu_pin_populate(start, end, writable);
     }
     if (ret == 0) {
-        pin->start = start;
-        pin->end   = end;
+        pin->start       = start;
+        pin->end         = end;
+        pin->is_locked   = is_locked;
+        npemu_pins.size += end - start;
         npemu_link_add(&npemu_pins.list, &pin->link);
-    } else {
+    } else if (is_locked) {
         npemu_pin_unlock(start, end);
     }
     pthread_mutex_unlock(&npemu_pins.lock);
@@ -121,8 +130,21 @@ void npemu_unpin(npemu_pin_t *pin)
 {
     pthread_mutex_lock(&npemu_pins.lock);
     npemu_link_del(&pin->link);
-    npemu_pin_unlock(pin->start, pin->end);
+    npemu_pins.size -= pin->end - pin->start;
+    if (pin->is_locked) {
+        npemu_pin_unlock(pin->start, pin->end);
+    }
     pthread_mutex_unlock(&npemu_pins.lock);
+}
+
+size_t npemu_pinned(void)
+{
+    size_t size;
+
+    pthread_mutex_lock(&npemu_pins.lock);
+    size = (npemu_pins.pid == getpid()) ? npemu_pins.size : 0;
+    pthread_mutex_unlock(&npemu_pins.lock);
+    return size;
 }
 
 void npemu_pin_fork_prepare(void)

@@ -1,6 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Pinning of registered memory by mlock(). */
+/* Pinning of registered memory: a count, or mlock(). */
 
 #ifndef NPEMU_PIN_H
 #define NPEMU_PIN_H
@@ -14,12 +14,15 @@ typedef struct {
     npemu_link_t link;
     uint64_t     start;
     uint64_t     end;
+    int          is_locked;
 } npemu_pin_t;
 
 /** Pin pages. Several pins may have one page. `writable`: the NIC will write:
- * the pages must be writable. Returns 0; ENOMEM at RLIMIT_MEMLOCK; EFAULT where
- * nothing is mapped or may not be written; or another errno value. */
-int npemu_pin(npemu_pin_t *pin, uint64_t start, uint64_t end, int writable);
+ * the pages must be writable. `is_locked`: by mlock(), else they are populated
+ * and counted. Returns 0; ENOMEM at RLIMIT_MEMLOCK if they are locked; EFAULT
+ * where nothing is mapped or may not be written; or another errno value. */
+int npemu_pin(npemu_pin_t *pin, uint64_t start, uint64_t end, int writable,
+              int is_locked);
 
 /** Undo @ref npemu_pin: pages that no other pin has are unlocked. */
 void npemu_unpin(npemu_pin_t *pin);

@@ -41,7 +41,7 @@ TEST(test_mr, refuses_what_is_not_there)
         EXPECT_EQ(EFAULT, errno) << "as pinning by the kernel has it";
     }
     buffer.dereg();
-    EXPECT_EQ(0, locked_kb());
+    EXPECT_EQ(0u, npemu_pinned());
 
     errno = 0;
     EXPECT_EQ(nullptr, npemu_reg_mr(device.pd, (void*)(UINTPTR_MAX - 4095),
@@ -71,32 +71,60 @@ TEST(test_mr, read_only_memory)
     EXPECT_EQ(0, npemu_dereg_mr(mr));
 }
 
+/* Each registration counts, as in the kernel, and nothing is locked. */
+TEST(test_mr, counts_pages)
+{
+    in_child([] {
+        struct rlimit limit = {0, 0};
+        ASSERT_EQ(0, setrlimit(RLIMIT_MEMLOCK, &limit));
+        ASSERT_TRUE(become_nobody());
+
+        Device device;
+        Buffer buffer(device, 64 * 4096);
+        EXPECT_EQ(64u * 4096, npemu_pinned());
+        ibv_mr *part = npemu_reg_mr(device.pd, buffer.data + 4096 + 1, 8 * 4096,
+                                    ACCESS_ALL);
+        ASSERT_NE(nullptr, part);
+        EXPECT_EQ((64u + 9) * 4096, npemu_pinned());
+        EXPECT_EQ(0, locked_kb());
+        in_child([] { EXPECT_EQ(0u, npemu_pinned()); });
+        EXPECT_EQ(0, npemu_dereg_mr(part));
+        buffer.dereg();
+        EXPECT_EQ(0u, npemu_pinned());
+    });
+}
+
 TEST(test_mr, pins_pages)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
-    Device device;
-    long before = locked_kb();
-    Buffer buffer(device, 64 * 4096, -1);
+    in_child([] {
+        Env pin("NPEMU_PIN", "mlock");
+        Device device;
+        long before = locked_kb();
+        Buffer buffer(device, 64 * 4096, -1);
 
-    ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 64 * 4096, ACCESS_ALL);
-    ASSERT_NE(nullptr, mr);
-    EXPECT_EQ(before + 256, locked_kb());
+        ibv_mr *mr = npemu_reg_mr(device.pd, buffer.data, 64 * 4096,
+                                  ACCESS_ALL);
+        ASSERT_NE(nullptr, mr);
+        EXPECT_EQ(before + 256, locked_kb());
 
-    /* The overlap is pinned once, and until the last registration goes. */
-    ibv_mr *part = npemu_reg_mr(device.pd, buffer.data + 4096 + 1, 8 * 4096,
-                                ACCESS_ALL);
-    ASSERT_NE(nullptr, part);
-    EXPECT_EQ(before + 256, locked_kb());
-    EXPECT_EQ(0, npemu_dereg_mr(mr));
-    EXPECT_EQ(before + 9 * 4, locked_kb());
-    EXPECT_EQ(0, npemu_dereg_mr(part));
-    EXPECT_EQ(before, locked_kb());
+        /* The overlap is pinned once, and until the last registration goes. */
+        ibv_mr *part = npemu_reg_mr(device.pd, buffer.data + 4096 + 1, 8 * 4096,
+                                    ACCESS_ALL);
+        ASSERT_NE(nullptr, part);
+        EXPECT_EQ(before + 256, locked_kb());
+        EXPECT_EQ(0, npemu_dereg_mr(mr));
+        EXPECT_EQ(before + 9 * 4, locked_kb());
+        EXPECT_EQ(0, npemu_dereg_mr(part));
+        EXPECT_EQ(before, locked_kb());
+    });
 }
 
 TEST(test_mr, enomem_at_memlock_limit)
 {
     SKIP_UNLESS(NPT_MLOCK_WORKS, "sanitizers disable mlock()");
     in_child([] {
+        Env pin("NPEMU_PIN", "mlock");
         struct rlimit limit = {1 << 20, 1 << 20};
         ASSERT_EQ(0, setrlimit(RLIMIT_MEMLOCK, &limit));
         ASSERT_TRUE(become_nobody());

@@ -275,7 +275,6 @@ TEST_F(test_rc_error, message_longer_than_the_receive)
 TEST(test_rc_error_length, longest_message)
 {
     in_child([] {
-        Env pin("NPEMU_PIN", "none"); /* no program may pin that much */
         QpOptions options;
         options.sge = 16;
         Device device;

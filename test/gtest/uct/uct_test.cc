@@ -872,6 +872,8 @@ int main(int argc, char **argv)
 {
     const char *function = getenv(peer_environment);
 
+    /* What the emulated RNIC would pin can be read, and has a limit */
+    setenv("NPEMU_PIN", "mlock", 0);
     if (function != nullptr) {
         std::string value(function);
         size_t colon = value.find(':');
