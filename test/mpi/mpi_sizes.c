@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Lengths from 0 to 16 MiB, powers of two and neighbors of short ones. In a ring
- * each rank sends to the next one, writes to its window, and reads from it.
+ * Lengths from 0 to 16 MiB: powers of two, and neighbors of short ones. In a
+ * ring each rank sends to the next one, writes to its window, and reads there.
  */
 
 #include "mpi_test.h"
