@@ -295,9 +295,12 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
         return UCS_ERR_NO_MEMORY;
     }
 
-    /* As many as the pages have room for */
-    num_slots = ucs_min(length / pool->slot_size, max_slots);
-    status    = uct_nprdma_bounce_add_chunk(pool, num_slots);
+    if (budget < UCT_NPRDMA_FULL_PINNED) {
+        /* Slots are short, and scarce: as many as the pages have room for */
+        num_slots = ucs_min(length / pool->slot_size, max_slots);
+    }
+
+    status = uct_nprdma_bounce_add_chunk(pool, num_slots);
     if (status != UCS_OK) {
         atomic_fetch_sub(&uct_nprdma_bounce_used, length);
     }
