@@ -22,8 +22,9 @@ await() {
     done
 }
 
-# swap_on_zram MIB: swapped pages are compressed in memory at once
+# swap_on_zram MIB: swapped pages are compressed in memory at once. Once is enough.
 swap_on_zram() {
+    ! grep -q zram /proc/swaps || return 0
     modprobe zram num_devices=1 || fail "no zram"
     echo "$1M" >/sys/block/zram0/disksize
     mkswap /dev/zram0 >/dev/null && swapon -p 10 /dev/zram0 ||
