@@ -103,8 +103,10 @@ protected:
         unsigned how = random(3);
         ssize_t status;
 
-        bytes         = (how == 0) ? std::min<size_t>(bytes, 150) :
-                        (how == 1) ? std::min<size_t>(bytes, 8000) : bytes;
+        bytes         = std::min(bytes,
+                                 (how == 0) ? 150 :
+                                 (how == 1) ? m_a->attr().cap.put.max_bcopy :
+                                              place_size);
         size_t offset = random_offset(bytes);
         uct_iov_t iov = {op.buffer, bytes, m_local->memh(), 0, 1};
         auto source   = std::make_pair(op.buffer, bytes);
@@ -132,7 +134,8 @@ protected:
     {
         bool bcopy    = random(2);
         size_t bytes  = 1 + (random(2) ? random(200) : random(place_size));
-        bytes         = bcopy ? std::min<size_t>(bytes, 8000) : bytes;
+        bytes         = std::min(bytes, bcopy ?
+                                 m_a->attr().cap.get.max_bcopy : place_size);
         size_t offset = random_offset(bytes);
         uct_iov_t iov = {op.buffer, bytes, m_local->memh(), 0, 1};
         ucs_status_t status;
@@ -296,7 +299,7 @@ static std::string
 config_name(const ::testing::TestParamInfo<config_t> &info)
 {
     static const char *names[] = {"default", "ucp", "atomic", "one_try",
-                                  "copy"};
+                                  "copy", "short_slots"};
 
     return names[info.index];
 }
@@ -306,5 +309,6 @@ INSTANTIATE_TEST_SUITE_P(all, test_op_order_random,
                                            config_t{{"ORDER", "ucp"}},
                                            config_t{},
                                            config_t{{"MAX_TRIES", "1"}},
-                                           config_t{{"MONITOR", "copy"}}),
+                                           config_t{{"MONITOR", "copy"}},
+                                           config_t{{"MAX_PINNED", "64k"}}),
                          config_name);

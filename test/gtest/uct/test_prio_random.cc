@@ -148,7 +148,8 @@ protected:
 
         op.kind   = kinds[random(10)];
         is_small  = (op.kind == GET_SMALL) || (op.kind == PUT_SMALL);
-        op.length = is_small ? 1 + random(8000) : 8193 + random(longest - 8193);
+        op.length = is_small ? 1 + random(m_a->attr().cap.get.max_bcopy) :
+                               8193 + random(longest - 8193);
         op.offset = random(half - op.length);
         if ((op.kind == PUT) || (op.kind == PUT_SMALL)) {
             for (size_t i = 0; i < op.length; ++i) {
@@ -288,7 +289,7 @@ config_name(const ::testing::TestParamInfo<config_t> &info)
     static const char *names[] = {"default", "least_quota", "no_classes",
                                   "all_small", "short_queue", "little_quota",
                                   "one_try", "copy", "many_slices",
-                                  "shared", "few"};
+                                  "shared", "few", "short_slots"};
 
     return names[info.index];
 }
@@ -311,5 +312,6 @@ INSTANTIATE_TEST_SUITE_P(
                                    {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
                                    {"SVC_SLOTS", "1"}, {"TX_MAX_BUFS", "1"},
                                    {"RX_MAX_BUFS", "2"}, {"RX_MAX_BATCH", "1"},
-                                   {"MAX_INLINE", "64"}}),
+                                   {"MAX_INLINE", "64"}},
+                          config_t{{"MAX_PINNED", "64k"}}),
         config_name);
