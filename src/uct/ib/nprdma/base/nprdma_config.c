@@ -392,8 +392,8 @@ uct_nprdma_config_set_perf(const char *text, uct_nprdma_perf_t *perf)
                                        perf);
 }
 
-/* Values from min to max are valid. Times are in seconds. A double keeps 53 bits
- * of a number, and all finite limits have fewer. */
+/* Values from min to max are valid. Times are in seconds. A double keeps 53
+ * bits of a number, and all finite limits have fewer. */
 typedef struct {
     const char *name;
     double     value;

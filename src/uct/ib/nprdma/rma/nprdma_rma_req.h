@@ -9,8 +9,8 @@
 
 /*
  * Requests to the service of a peer, and their replies, for which receives are
- * posted. Replies arrive in the order of the requests, and receives are consumed
- * in the order in which they were posted.
+ * posted. Replies arrive in the order of the requests, and receives are
+ * consumed in the order in which they were posted.
  *
  * An endpoint that repeatedly sends a store and waits until it is done posts
  * the receive for the next reply while the store is in flight. This receive is
