@@ -112,10 +112,10 @@ int npemu_dealloc_pd(struct ibv_pd *pd);
 
 /**
  * Populates the pages, as the kernel does for a NIC (writable if
- * IBV_ACCESS_LOCAL_WRITE), and counts them. With NPEMU_PIN=mlock in the
- * environment they are mlock()ed as well, once for all overlapping MRs: ENOMEM
- * at RLIMIT_MEMLOCK. EFAULT where nothing is mapped, or where the memory is the
- * device's own and not of one npemu_alloc_buf().
+ * IBV_ACCESS_LOCAL_WRITE), and counts them. With NPEMU_PIN=mlock they are
+ * mlock()ed, once for all overlapping MRs: ENOMEM at RLIMIT_MEMLOCK. EFAULT
+ * where nothing is mapped, or where the memory is the device's own and not of
+ * one npemu_alloc_buf().
  *
  * With IBV_ACCESS_ON_DEMAND nothing is pinned or populated, and the range need
  * not be mapped: an access to it brings pages in, or fails. NPEMU_ODP=explicit

@@ -58,13 +58,12 @@ static void npemu_pin_unlock(uint64_t start, uint64_t end)
         for (link = npemu_pins.list.next;
              (link != &npemu_pins.list) && !is_pinned; link = link->next) {
             pin       = npemu_container_of(link, npemu_pin_t, link);
-            if (!pin->is_locked) {
-                continue;
-            }
-            is_pinned = (pin->start <= start) && (pin->end > start);
+            is_pinned = pin->is_locked && (pin->start <= start) &&
+                        (pin->end > start);
             if (is_pinned) {
                 next = pin->end;
-            } else if ((pin->start > start) && (pin->start < next)) {
+            } else if (pin->is_locked && (pin->start > start) &&
+                       (pin->start < next)) {
                 next = pin->start;
             }
         }
