@@ -323,6 +323,32 @@ TEST_F(test_service_populate, malformed_requests)
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(good));
 }
 
+/* A reply longer than a slot of this process is malformed as well, however long
+ * those of others are */
+TEST(test_service_short, reply_fits_into_a_slot)
+{
+    entity target(config_t{{"MAX_PINNED", "64k"}});
+    buffer memory(target.md(), 2 * page);
+    size_t longest = UCT_NPRDMA_SVC_SLOT(UCT_NPRDMA_SVC_SHORT_PIECE) -
+                     sizeof(uct_nprdma_svc_reply_t);
+
+    memory.fill(1);
+    for (size_t length : {longest, longest + 1, page}) {
+        auto req = svc_request(UCT_NPRDMA_SVC_FETCH, memory, 0, length);
+        svc_requester peer(target);
+        if (length == longest) {
+            EXPECT_EQ(UCT_NPRDMA_SVC_OK, peer.status(req));
+            continue;
+        }
+        req.sn    = 1;
+        req.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
+        svc_requester::bytes message(sizeof(req));
+        memcpy(message.data(), &req, sizeof(req));
+        EXPECT_TRUE(peer.send(message));
+        await([&]() { return !peer.send(svc_requester::bytes(1)); });
+    }
+}
+
 /* A peer that gets a page mostly gets the next ones. Absent pages stay absent,
  * and pages beyond the registration are not populated. */
 TEST_F(test_service_populate, resident_pages_behind_a_fetch)
