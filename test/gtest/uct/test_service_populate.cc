@@ -346,6 +346,7 @@ TEST(test_service_short, reply_fits_into_a_slot)
         memcpy(message.data(), &req, sizeof(req));
         EXPECT_TRUE(peer.send(message));
         await([&]() { return !peer.send(svc_requester::bytes(1)); });
+        EXPECT_EQ(1u, target.counter("served_fetches")) << length;
     }
 }
 
