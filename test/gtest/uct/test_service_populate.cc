@@ -325,7 +325,7 @@ TEST_F(test_service_populate, malformed_requests)
 
 /* A reply longer than a slot of this process is malformed as well, however long
  * those of others are */
-TEST(test_service_short, reply_fits_into_a_slot)
+TEST(test_service_populate_short, reply_fits_into_a_slot)
 {
     entity target(config_t{{"MAX_PINNED", "64k"}});
     buffer memory(target.md(), 2 * page);
