@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstring>
 #include <numeric>
@@ -186,6 +187,37 @@ TEST_F(test_access, atomic_towards_the_cpu)
     }
     cpu.join();
     EXPECT_EQ(2u * count, word);
+}
+
+/* Two threads add to the same word, while the application takes the handler
+ * away and gives it back: some by the CPU, some on copies */
+TEST_F(test_access, atomic_by_cpu_and_copies_at_once)
+{
+    struct sigaction ours, other = {};
+    std::atomic<bool> stop(false);
+    std::atomic<uint64_t> count(0);
+    uint64_t word = 0;
+
+    auto add = [&]() {
+        for (; !stop; ++count) {
+            EXPECT_EQ(UCS_OK, atomic(NPRDMA_ATOMIC_ADD, 8, &word, 1));
+        }
+    };
+    std::thread first(add), second(add);
+    other.sa_handler = [](int) { _exit(1); };
+    auto end = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+    while (std::chrono::steady_clock::now() < end) {
+        sigaction(SIGSEGV, &other, &ours);
+        nprdma_fault_check();
+        std::this_thread::yield();
+        sigaction(SIGSEGV, &ours, nullptr);
+        nprdma_fault_check();
+        std::this_thread::yield();
+    }
+    stop = true;
+    first.join();
+    second.join();
+    EXPECT_EQ(count, word);
 }
 
 TEST_F(test_access, words_are_never_torn)
