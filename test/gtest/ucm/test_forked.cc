@@ -130,10 +130,9 @@ bool with_atomic()
                                  &old) == UCS_OK) && (word == 3) && (old == 1);
 }
 
-/* With a sanitizer nothing is kept, which is found under the lock */
 bool keeping()
 {
-    return nprdma_lazy_start(64u << 20) || is_sanitized;
+    return nprdma_lazy_start(64u << 20);
 }
 
 /* A thread of the parent has UCM's lock for ever, in the child: it reads */
@@ -306,6 +305,11 @@ protected:
 
 TEST_P(test_forked, while_a_thread_is_inside)
 {
+#ifdef __SANITIZE_ADDRESS__
+    if (GetParam().name == std::string("lazy")) {
+        GTEST_SKIP() << "nothing is kept with this sanitizer";
+    }
+#endif
     int status = -1;
     pid_t pid  = fork();
     if (pid == 0) {
