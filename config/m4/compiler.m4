@@ -62,5 +62,8 @@ AC_DEFUN([NPRDMA_SANITIZERS], [
         NPRDMA_LDFLAGS="-fsanitize=$sanitizers"
         NPRDMA_CFLAGS="$NPRDMA_CFLAGS $NPRDMA_LDFLAGS -fno-omit-frame-pointer"
         AS_IF([test "x$enable_ubsan" = xyes], [
-            NPRDMA_CFLAGS="$NPRDMA_CFLAGS -fno-sanitize-recover=undefined"])])
+            NPRDMA_CFLAGS="$NPRDMA_CFLAGS -fno-sanitize-recover=undefined"])
+        # GCC's does not see fences, and warns of each
+        AS_IF([test "x$enable_tsan" = xyes],
+            [NPRDMA_CFLAGS="$NPRDMA_CFLAGS -Wno-tsan"])])
     AC_SUBST([NPRDMA_LDFLAGS])])
