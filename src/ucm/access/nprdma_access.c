@@ -57,7 +57,7 @@ static inline int nprdma_access_by_cpu(void)
     return nprdma_access.direct && nprdma_fault_is_ready();
 }
 
-/* A word is one instruction, which copies it to or from @a address */
+/* A word is one instruction, which copies it to or from `address` */
 static ucs_status_t nprdma_access_touch(void *to, const void *from,
                                         size_t length, uintptr_t address)
 {

@@ -46,11 +46,11 @@ typedef struct uct_nprdma_stats_sums {
 
 
 static struct {
-    pthread_mutex_t           lock;
-    ucs_list_link_t           ifaces;     /* open ones */
-    unsigned                  num_mds;    /* open ones */
-    int                       has_opened; /* an interface, at any time */
-    int                       is_line;
+    pthread_mutex_t         lock;
+    ucs_list_link_t         ifaces;     /* open ones */
+    unsigned                num_mds;    /* open ones */
+    int                     has_opened; /* an interface, at any time */
+    int                     is_line;
     uct_nprdma_stats_sums_t sums;       /* of what has been closed */
 } uct_nprdma_stats = {
     .lock   = PTHREAD_MUTEX_INITIALIZER,

@@ -479,7 +479,6 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 
 /* ---- atomics ---- */
 
-/* Without a result, nothing waits for the atomic */
 static uct_completion_t *
 uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_reply_t *reply, const void *data,
@@ -500,6 +499,7 @@ static const uct_nprdma_rma_kind_t uct_nprdma_rma_atomic_kind = {
     .func = uct_nprdma_rma_atomic_reply
 };
 
+/* Without a result, nothing waits for the atomic */
 static ucs_status_t
 uct_nprdma_rma_atomic(uct_ep_h tl_ep, unsigned opcode, size_t size,
                       uint64_t value, uint64_t compare, void *result,
