@@ -534,8 +534,6 @@ __asm__(
 #endif
 
 
-#if NPRDMA_TOUCH_SUPPORTED
-
 extern const char nprdma_touch_begin[] __attribute__((visibility("hidden")));
 extern const char nprdma_touch_end[] __attribute__((visibility("hidden")));
 extern const char nprdma_touch_failed[] __attribute__((visibility("hidden")));
@@ -569,28 +567,3 @@ void nprdma_touch_fail(void *context)
     machine->pc = (uintptr_t)nprdma_touch_failed;
 #endif
 }
-
-#else
-
-int nprdma_touch_copy(void *to, const void *from, size_t length,
-                      const void *app)
-{
-    return NPRDMA_TOUCH_FAULT;
-}
-
-int nprdma_touch_cswap4(void *app, uint64_t *expected, uint64_t value)
-{
-    return NPRDMA_TOUCH_FAULT;
-}
-
-int nprdma_touch_cswap8(void *app, uint64_t *expected, uint64_t value)
-{
-    return NPRDMA_TOUCH_FAULT;
-}
-
-long nprdma_touch_lines(const void *app, size_t num_lines, uint64_t value)
-{
-    return NPRDMA_TOUCH_FAULT;
-}
-
-#endif

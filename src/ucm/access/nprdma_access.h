@@ -114,13 +114,6 @@ nprdma_access_atomic(nprdma_atomic_op_t op, size_t size, uintptr_t address,
 #define NPRDMA_TOUCH_FAULT (-1)
 
 
-#if defined(__x86_64__) || defined(__aarch64__)
-#  define NPRDMA_TOUCH_SUPPORTED 1
-#else
-#  define NPRDMA_TOUCH_SUPPORTED 0
-#endif
-
-
 /* Of a thread at the time of a signal */
 typedef struct nprdma_touch_regs {
     uintptr_t pc;

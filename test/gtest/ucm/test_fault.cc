@@ -19,8 +19,6 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#if NPRDMA_TOUCH_SUPPORTED
-
 /* What the application's handlers have recorded */
 static struct {
     int        calls[10];
@@ -379,5 +377,3 @@ TEST_F(test_fault, cleanup_restores_the_handler)
         fault();
     });
 }
-
-#endif

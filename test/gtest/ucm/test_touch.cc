@@ -27,9 +27,6 @@ protected:
     void SetUp() override
     {
         ASSERT_EQ(UCS_OK, nprdma_access_init());
-        if (!NPRDMA_TOUCH_SUPPORTED) {
-            GTEST_SKIP() << "the kernel copies on this processor";
-        }
         ASSERT_TRUE(nprdma_fault_enter(&m_section));
     }
 
@@ -57,8 +54,6 @@ protected:
 
     nprdma_fault_section_t m_section;
 };
-
-#if NPRDMA_TOUCH_SUPPORTED
 
 /* No byte beyond the edge is accessed, on either side, for many lengths */
 TEST_F(test_touch, copies_up_to_the_edge)
@@ -269,5 +264,3 @@ TEST_F(test_touch_storm, truncated_by_another_process)
     munmap(ptr, length);
     close(fd);
 }
-
-#endif
