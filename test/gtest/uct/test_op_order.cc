@@ -7,8 +7,6 @@ extern "C" {
 #include "uct/ib/nprdma/wire/nprdma_key.h"
 }
 
-#include <sched.h>
-
 void test_op_order::renew(op_t op, unsigned times, uint32_t restore)
 {
     page_table_fault_clear(m_remote->table());
@@ -21,10 +19,7 @@ void test_op_order::renew(op_t op, unsigned times, uint32_t restore)
 
 void test_op_order::serve()
 {
-    for (int i = 0; i < 300; ++i) {
-        m_b->progress();
-        sched_yield(); /* Let the service's thread run */
-    }
+    idle([&]() { m_b->progress(); });
 }
 
 void test_op_order::reconnect()
@@ -164,8 +159,9 @@ TEST_F(test_op_order, atomic_waits_for_puts)
         } else {
             ASSERT_EQ(UCS_INPROGRESS, fetch_add(other, i, &result, &fetched));
         }
+        serve();
         m_a->wait([&]() {
-            serve();
+            m_b->progress();
             if (*remote_word(other) == 0) {
                 return false;
             }
@@ -188,8 +184,9 @@ TEST_F(test_op_order, atomic_waits_for_gets)
         std::string before(m_remote->ptr(), length);
         start(GET_ZCOPY, 0, 0, length, &got);
         ASSERT_EQ(UCS_OK, add_word(other, i));
+        serve();
         m_a->wait([&]() {
-            serve();
+            m_b->progress();
             return *remote_word(other) == i;
         });
         memset(m_remote->ptr(), 0xdb, length);
@@ -353,11 +350,13 @@ protected:
     /* Whether it has happened after a while in which the initiator runs */
     bool happens_early(const std::function<bool()> &has_happened)
     {
-        for (int k = 0; (k < 1000) && !has_happened(); ++k) {
+        bool result = false;
+
+        idle([&]() {
             m_a->progress();
-            sched_yield(); /* Let the NIC's threads run */
-        }
-        return has_happened();
+            result = result || has_happened();
+        });
+        return result;
     }
 
     uct_ep_h                    m_busy;

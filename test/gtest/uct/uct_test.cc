@@ -63,6 +63,20 @@ void await(const std::function<bool()> &condition)
     }
 }
 
+void idle(const std::function<void()> &step)
+{
+    auto deadline = std::chrono::steady_clock::now() +
+                    std::chrono::milliseconds(20);
+
+    for (int i = 0; i < 300; ++i) {
+        step();
+        std::this_thread::yield();
+        if (std::chrono::steady_clock::now() > deadline) {
+            return;
+        }
+    }
+}
+
 static void check(ucs_status_t status, const char *what)
 {
     if (status != UCS_OK) {

@@ -47,6 +47,10 @@ inline bool is_fast() { return device_name() == "npemu0"; }
 /* Returns when the condition holds. The test fails if it never does. */
 void await(const std::function<bool()> &condition);
 
+/* Repeats a step, and yields, until other threads have had the time to do what
+ * they can. On a busy machine a yield takes a time slice. */
+void idle(const std::function<void()> &step);
+
 /* Name and value pairs for one interface or MD, without the UCX_ prefix */
 using config_t = std::map<std::string, std::string>;
 
