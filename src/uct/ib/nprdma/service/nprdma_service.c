@@ -126,8 +126,8 @@ uct_nprdma_service_populate(void *arg, const uct_nprdma_populate_t *range,
 {
     uct_nprdma_service_t *service = arg;
 
-    return uct_nprdma_service_populate_step(service->md, range, length, NULL,
-                                            0);
+    return uct_nprdma_service_populate_step(service->md, range, length, 0,
+                                            NULL, 0);
 }
 
 static const uct_nprdma_pager_ops_t uct_nprdma_service_pager_ops = {

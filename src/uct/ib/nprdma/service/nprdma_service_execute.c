@@ -164,8 +164,8 @@ uct_nprdma_svc_access(const uct_nprdma_svc_request_t *request, void *result,
 ucs_status_t
 uct_nprdma_service_populate_step(uct_nprdma_mem_md_t *md,
                                  const uct_nprdma_populate_t *range,
-                                 uint64_t length, uint32_t *states,
-                                 size_t num_states)
+                                 uint64_t length, uint64_t ahead,
+                                 uint32_t *states, size_t num_states)
 {
     const nprdma_region_t *region;
     uct_nprdma_mem_t *mem;
@@ -185,6 +185,9 @@ uct_nprdma_service_populate_step(uct_nprdma_mem_md_t *md,
         goto out;
     }
 
+    length = ucs_min(length + ahead,
+                     nprdma_reg_address(reg) + nprdma_reg_length(reg) -
+                             range->address);
     status = nprdma_monitor_populate(md->monitor, &mem->range, range->address,
                                      length, range->flags);
     if (status != UCS_OK) {
@@ -265,7 +268,7 @@ uct_nprdma_svc_populate(uct_nprdma_mem_md_t *md,
                                               UCT_NPRDMA_PAGER_STEP);
         page   = ucs_min((range.address / NPRDMA_PAGE_SIZE) - first,
                          num_states);
-        status = uct_nprdma_service_populate_step(md, &range, step,
+        status = uct_nprdma_service_populate_step(md, &range, step, 0,
                                                   &populated->states[page],
                                                   num_states - page);
         if (status == UCS_OK) {
@@ -360,30 +363,6 @@ uct_nprdma_service_prefetch(uct_nprdma_service_t *service,
     range.length  += request->prefetch - (uint64_t)populated->length;
     range.owner    = conn;
     uct_nprdma_pager_populate(service->pager, &range);
-}
-
-/* Populate the pages of a FETCH for later RDMA READs, which are resident now,
- * and those behind them that are */
-static void
-uct_nprdma_service_populate_fetched(uct_nprdma_service_t *service,
-                                    const uct_nprdma_svc_request_t *request)
-{
-    uct_nprdma_populate_t range = uct_nprdma_svc_range(request);
-    nprdma_reg_t *reg;
-    uint64_t left;
-
-    if ((service->md->monitor == NULL) ||
-        (nprdma_reg_get(service->md->regs, range.key, range.address,
-                        range.length, range.access, &reg) != UCS_OK)) {
-        return;
-    }
-
-    left = nprdma_reg_address(reg) + nprdma_reg_length(reg) - range.address;
-    nprdma_reg_put(reg);
-    range.length = ucs_min(left, range.length + UCT_NPRDMA_SERVICE_FETCH_AHEAD);
-    range.flags |= NPRDMA_POPULATE_RESIDENT;
-    uct_nprdma_service_populate_step(service->md, &range, range.length, NULL,
-                                     0);
 }
 
 /* Before requests access memory of the application, make sure that faults are
@@ -487,6 +466,7 @@ int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     uct_nprdma_slot_t *slot = NULL;
     uct_nprdma_svc_reply_t *reply;
     uct_nprdma_svc_status_t status;
+    uct_nprdma_populate_t range;
     char inline_reply[UCT_NPRDMA_SERVICE_INLINE] UCS_V_ALIGNED(8);
     uint64_t result;
     size_t length;
@@ -529,7 +509,12 @@ int uct_nprdma_service_execute(uct_nprdma_service_t *service,
     if ((request->type == UCT_NPRDMA_SVC_FETCH) &&
         (request->op & UCT_NPRDMA_SVC_FETCH_POPULATE) &&
         (status == UCT_NPRDMA_SVC_OK)) {
-        uct_nprdma_service_populate_fetched(service, request);
+        /* For RDMA READs to come: what is resident now */
+        range        = uct_nprdma_svc_range(request);
+        range.flags |= NPRDMA_POPULATE_RESIDENT;
+        uct_nprdma_service_populate_step(service->md, &range, range.length,
+                                         UCT_NPRDMA_SERVICE_FETCH_AHEAD, NULL,
+                                         0);
     }
     return 1;
 }

@@ -46,14 +46,14 @@ ucs_status_t uct_nprdma_svc_check(uct_nprdma_mem_md_t *md,
 
 
 /* Bring the first bytes of a range into the views of the NIC (ARCHITECTURE 5,
- * populate policy), in the caller's thread. Returns the states of the first
- * pages after that. Errors are those of nprdma_reg_get() and
- * nprdma_monitor_populate(), and UCS_ERR_UNSUPPORTED if the NIC has no views to
- * the range. */
+ * populate policy), in the caller's thread, and up to `ahead` bytes behind them
+ * that the registration has. Returns the states of the first pages after that.
+ * Errors are those of nprdma_reg_get() and nprdma_monitor_populate(), and
+ * UCS_ERR_UNSUPPORTED if the NIC has no views to the range. */
 ucs_status_t
 uct_nprdma_service_populate_step(uct_nprdma_mem_md_t *md,
                                  const uct_nprdma_populate_t *range,
-                                 uint64_t length, uint32_t *states,
-                                 size_t num_states);
+                                 uint64_t length, uint64_t ahead,
+                                 uint32_t *states, size_t num_states);
 
 #endif
