@@ -249,3 +249,17 @@ TEST(test_mem_config, nothing_is_kept_unless_revocation_is_strict)
     EXPECT_NE(std::string::npos,
               log.lines().back().find("it needs UCX_NPRDMA_REVOKE"));
 }
+
+TEST(test_mem_config, order_in_mlx5_devices_is_none_of_the_emulated_one)
+{
+    static const char *name = "MLX5_RELAXED_PACKET_ORDERING_ON";
+
+    setenv(name, "all", 1);
+    {
+        entity owner;
+        buffer memory(owner.md(), page);
+        memory.packed_key();
+        EXPECT_EQ(1u, owner.counter("regions"));
+    }
+    unsetenv(name);
+}

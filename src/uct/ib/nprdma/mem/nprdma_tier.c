@@ -59,7 +59,8 @@ typedef struct uct_nprdma_tier_result {
  * other transports order differently (ARCHITECTURE 3, remote WRITE) */
 static const char *uct_nprdma_tier_no_rdma(const uct_nprdma_mem_md_t *md)
 {
-    const char *unordered = getenv("MLX5_RELAXED_PACKET_ORDERING_ON");
+    const char *unordered = (md->super.verbs->emulated_backend != NULL) ? NULL :
+                            getenv("MLX5_RELAXED_PACKET_ORDERING_ON");
 
     if (md->super.context->device->transport_type != IBV_TRANSPORT_IB) {
         return "the device speaks neither InfiniBand nor RoCE";
