@@ -81,7 +81,8 @@ ucs_config_field_t uct_nprdma_md_config_table[] = {
     {"MAX_PINNED", "auto",
      "Limit of pinned memory, for all devices and interfaces of the process\n"
      "together. Only the transport's own bounce buffers are ever pinned.\n"
-     "auto: 4m, or what the limit of locked memory (ulimit -l) leaves. With\n"
+     "auto: 4m, or what the limit of locked memory (ulimit -l) leaves; UCX\n"
+     "contexts and workers that find it in use get the least they need. With\n"
      "less than 768k messages are short and slow, and all processes of a job\n"
      "need the same then.",
      ucs_offsetof(uct_nprdma_md_config_t, max_pinned),

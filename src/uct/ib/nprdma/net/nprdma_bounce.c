@@ -33,6 +33,8 @@ struct uct_nprdma_bounce_chunk {
 };
 
 static atomic_size_t uct_nprdma_bounce_budget = UCT_NPRDMA_MAX_PINNED;
+/* Of the least slots that pools need */
+static atomic_size_t uct_nprdma_bounce_most   = UCT_NPRDMA_MAX_PINNED;
 static atomic_size_t uct_nprdma_bounce_used;
 static atomic_size_t uct_nprdma_bounce_first; /* what auto has found, or 0 */
 
@@ -65,15 +67,14 @@ static size_t uct_nprdma_bounce_left(void)
     if ((getrlimit(RLIMIT_MEMLOCK, &rlim) != 0) ||
         (rlim.rlim_cur == RLIM_INFINITY) ||
         (uct_nprdma_proc_status("CapEff:", 16) & UCS_BIT(CAP_IPC_LOCK))) {
-        return UCT_NPRDMA_MAX_PINNED;
+        return SIZE_MAX;
     }
 
     /* By mlock() and by RDMA devices, which the kernel counts separately */
     locked = UCS_KBYTE * (uct_nprdma_proc_status("VmLck:", 10) +
                           uct_nprdma_proc_status("VmPin:", 10));
     locked = ucs_min(locked, rlim.rlim_cur);
-    return ucs_max(ucs_min(rlim.rlim_cur - locked, UCT_NPRDMA_MAX_PINNED),
-                   UCT_NPRDMA_MIN_PINNED);
+    return ucs_max(rlim.rlim_cur - locked, UCT_NPRDMA_MIN_PINNED);
 }
 
 size_t uct_nprdma_bounce_auto(void)
@@ -82,21 +83,25 @@ size_t uct_nprdma_bounce_auto(void)
 
     atomic_compare_exchange_strong(&uct_nprdma_bounce_first, &value,
                                    uct_nprdma_bounce_left());
-    return atomic_load(&uct_nprdma_bounce_first);
+    return ucs_min(atomic_load(&uct_nprdma_bounce_first),
+                   UCT_NPRDMA_MAX_PINNED);
 }
 
 void uct_nprdma_bounce_set_budget(size_t max_pinned)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
+    size_t most             = atomic_load(&uct_nprdma_bounce_first);
+    int is_auto             = (max_pinned ==
+                               ucs_min(most, UCT_NPRDMA_MAX_PINNED));
 
-    if ((max_pinned == atomic_load(&uct_nprdma_bounce_first)) &&
-        (max_pinned < UCT_NPRDMA_FULL_PINNED) &&
+    if (is_auto && (max_pinned < UCT_NPRDMA_FULL_PINNED) &&
         !atomic_flag_test_and_set(&told)) {
         ucs_warn("nprdma is slow: the limit of locked memory leaves it %zu "
                  "bytes. Set it to %zu KiB (ulimit -l), or set "
                  "UCX_NPRDMA_MAX_PINNED to what there is", max_pinned,
                  (size_t)(UCT_NPRDMA_MAX_PINNED / UCS_KBYTE));
     }
+    atomic_store(&uct_nprdma_bounce_most, is_auto ? most : max_pinned);
     atomic_store(&uct_nprdma_bounce_budget, max_pinned);
 }
 
@@ -265,6 +270,7 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
                        unsigned min_slots, const char *name)
 {
     size_t budget = atomic_load(&uct_nprdma_bounce_budget);
+    size_t most   = atomic_load(&uct_nprdma_bounce_most);
     ucs_status_t status;
     unsigned num_slots;
     size_t length;
@@ -288,10 +294,11 @@ uct_nprdma_bounce_init(uct_nprdma_bounce_t *pool, struct uct_nprdma_device *dev,
     }
 
     if ((num_slots <= min_slots) &&
-        !uct_nprdma_bounce_reserve(length, budget)) {
-        ucs_error("%s: no pinned memory left for %s: %zu of %zu bytes "
-                  "are in use, %zu more are needed (see UCX_NPRDMA_MAX_PINNED)",
-                  dev->name, name, uct_nprdma_bounce_pinned(), budget, length);
+        !uct_nprdma_bounce_reserve(length, most)) {
+        ucs_error("%s: no pinned memory left for %s of one more UCX context or "
+                  "worker: %zu of %zu bytes are in use, %zu more are needed "
+                  "(ulimit -l, UCX_NPRDMA_MAX_PINNED)",
+                  dev->name, name, uct_nprdma_bounce_pinned(), most, length);
         return UCS_ERR_NO_MEMORY;
     }
 

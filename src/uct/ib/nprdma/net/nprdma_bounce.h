@@ -57,7 +57,9 @@ unsigned long long uct_nprdma_proc_status(const char *name, int base);
 size_t uct_nprdma_bounce_auto(void);
 
 
-/* The domain that was opened last determines the limit of the process */
+/* The domain that was opened last determines the limit of the process. If auto
+ * has found it, UCT_NPRDMA_MAX_PINNED is none for the smallest pools: a process
+ * with many contexts works as long as the kernel lets it. */
 void uct_nprdma_bounce_set_budget(size_t max_pinned);
 
 
