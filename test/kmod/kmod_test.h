@@ -94,6 +94,9 @@ typedef struct kmod_case {
 
 void kmod_add_case(kmod_case_t *self);
 
+/** Exit status of a case that was skipped. */
+#define KMOD_SKIPPED 77
+
 /** End this case as skipped, and print the reason. */
 void kmod_skip(const char *format, ...)
     __attribute__((noreturn, format(printf, 1, 2)));
