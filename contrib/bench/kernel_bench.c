@@ -16,173 +16,112 @@
  * Prints microseconds: the median of each step; all; the median of a cycle.
  */
 
+#include "../../test/edu/edu.h"
+
+#undef CHECK /* bench.h has one of its own */
 #include "bench.h"
 
-#include "../../test/edu/module/nprdma_edu.h"
-#include <nprdma_uapi.h>
-
-#include <fcntl.h>
-#include <stdint.h>
-#include <string.h>
-#include <sys/ioctl.h>
-
-#define PAGE          ((size_t)NPRDMA_PAGE_SIZE)
 #define PAGES_BATCHES 16 /* places, used in rotation */
 #define CYCLE_BLOCK   64 /* cycles that are timed together */
+#define MAX_COUNT     2000
 
-#define CALL(_fd, _nr, _arg) CHECK(ioctl(_fd, _nr, _arg) == 0, "%s: %m", #_nr)
+static double times[3][MAX_COUNT];
 
-static double *new_times(size_t count)
-{
-    double *times = calloc(count, sizeof(*times));
-
-    CHECK(times != NULL, "no memory");
-    return times;
-}
-
-static void touch(char *memory, size_t length)
+static void touch(uint8_t *memory, size_t length)
 {
     size_t i;
 
     for (i = 0; i < length; i += PAGE) {
-        ((volatile char*)memory)[i] = 1;
+        ((volatile uint8_t*)memory)[i] = 1;
     }
 }
 
-static int open_context(void)
+/* QEMU's edu, a device behind VT-d, which the module has examined */
+static int open_edu(int ctx)
 {
-    int ctx = open(NPRDMA_DEVICE_PATH, O_RDWR | O_CLOEXEC);
+    struct nprdma_ioc_attach_device attached;
+    int edu = edu_open();
 
-    CHECK(ctx >= 0, "%s: %m", NPRDMA_DEVICE_PATH);
-    return ctx;
-}
-
-static uint32_t new_region(int ctx, char *memory, size_t length)
-{
-    struct nprdma_ioc_region_create create = {
-        .size = sizeof(create), .address = (uintptr_t)memory, .length = length
-    };
-    struct nprdma_ioc_register reg = {
-        .size = sizeof(reg), .address = (uintptr_t)memory, .length = length
-    };
-
-    CALL(ctx, NPRDMA_IOC_REGION_CREATE, &create);
-    reg.region = create.region;
-    CALL(ctx, NPRDMA_IOC_REGISTER, &reg);
-    return create.region;
-}
-
-static void populate(int ctx, uint32_t region, char *memory, size_t length)
-{
-    struct nprdma_ioc_populate arg = {
-        .size    = sizeof(arg),
-        .flags   = NPRDMA_IOC_POPULATE_WRITE,
-        .region  = region,
-        .address = (uintptr_t)memory,
-        .length  = length
-    };
-
-    CALL(ctx, NPRDMA_IOC_POPULATE, &arg);
-}
-
-/* Has the module examine QEMU's edu, a device behind VT-d */
-static int attach_edu(int ctx)
-{
-    struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
-    struct nprdma_edu_info info;
-    int edu = open(NPRDMA_EDU_PATH, O_RDWR | O_CLOEXEC);
-
-    CHECK(edu >= 0, "%s: %m", NPRDMA_EDU_PATH);
-    CALL(edu, NPRDMA_EDU_IOC_INFO, &info);
-    snprintf(attach.name, sizeof(attach.name), "%s", info.name);
-    CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach);
+    CHECK(attach_edu(ctx, edu, &attached) == 0, "%s", attached.why);
     return edu;
 }
 
 /* Has it import the region, as an RDMA device would */
-static void new_view(int ctx, int edu, uint32_t region)
+static void new_view(kmod_region_t *region, int edu)
 {
-    struct nprdma_ioc_export export = {
-        .size = sizeof(export), .region = region
-    };
-    struct nprdma_edu_import import = {0};
+    int err = import(edu, export(region), NULL);
 
-    CALL(ctx, NPRDMA_IOC_EXPORT, &export);
-    import.fd = export.fd;
-    CALL(edu, NPRDMA_EDU_IOC_IMPORT, &import);
+    CHECK(err == 0, "import: %s", strerror(err));
 }
 
-static void import(size_t length)
+static void import_new(size_t length)
 {
-    int ctx      = open_context();
-    int edu      = attach_edu(ctx);
-    char *memory = map_memory(length);
-    double start = now_us();
+    int ctx         = kmod_open();
+    int edu         = open_edu(ctx);
+    uint8_t *memory = map_memory(length);
+    double start    = now_us();
+    kmod_region_t region;
 
-    new_view(ctx, edu, new_region(ctx, memory, length));
+    kmod_region_create(&region, ctx, memory, length);
+    new_view(&region, edu);
     printf("us %.3f\n", now_us() - start);
 }
 
 static void pages(const char *kind, size_t batch, size_t count)
 {
-    size_t length   = PAGES_BATCHES * batch * PAGE;
-    double *touched = new_times(count);
-    double *put_in  = new_times(count);
-    double *taken   = new_times(count);
-    int has_region  = strcmp(kind, "none") != 0;
-    char *memory    = map_small_pages(length);
-    uint32_t region = 0;
-    double start, end;
-    char *part;
-    int ctx = -1;
-    size_t i;
+    size_t length        = PAGES_BATCHES * batch * PAGE;
+    int has_region       = strcmp(kind, "none") != 0;
+    uint8_t *memory      = map_small_pages(length);
+    kmod_region_t region = {.memory = memory};
+    size_t i, first;
+    uint8_t *part;
+    double start;
 
+    CHECK(count <= MAX_COUNT, "at most %d times", MAX_COUNT);
     if (has_region) {
-        ctx    = open_context();
-        region = new_region(ctx, memory, length);
+        kmod_region_create(&region, kmod_open(), memory, length);
     }
     if (strcmp(kind, "view") == 0) {
-        new_view(ctx, attach_edu(ctx), region);
+        new_view(&region, open_edu(region.ctx));
     }
     for (i = 0; i < count; ++i) {
-        part  = memory + (i % PAGES_BATCHES) * batch * PAGE;
+        first = (i % PAGES_BATCHES) * batch;
+        part  = memory + first * PAGE;
         start = now_us();
         touch(part, batch * PAGE);
-        end        = now_us();
-        touched[i] = end - start;
+        times[0][i] = now_us() - start;
         if (has_region) {
             start = now_us();
-            populate(ctx, region, part, batch * PAGE);
-            put_in[i] = now_us() - start;
+            CHECK(kmod_populate(&region, first, batch, WRITE, NULL) == 0,
+                  "populate");
+            times[1][i] = now_us() - start;
         }
         start = now_us();
         CHECK(madvise(part, batch * PAGE, MADV_DONTNEED) == 0, "madvise: %m");
-        taken[i] = now_us() - start;
+        times[2][i] = now_us() - start;
     }
-    printf("touch %.3f populate %.3f take %.3f\n", median(touched, count),
-           median(put_in, count), median(taken, count));
+    printf("touch %.3f populate %.3f take %.3f\n", median(times[0], count),
+           median(times[1], count), median(times[2], count));
 }
 
 static void cycle(size_t batch, size_t count)
 {
     size_t blocks = count / CYCLE_BLOCK;
-    double *times = new_times(blocks);
     double start;
-    char *memory;
+    uint8_t *memory;
     size_t i, j;
 
+    CHECK(blocks <= MAX_COUNT, "at most %d blocks", MAX_COUNT);
     for (i = 0; i < blocks; ++i) {
         start = now_us();
         for (j = 0; j < CYCLE_BLOCK; ++j) {
-            memory = mmap(NULL, batch * PAGE, PROT_READ | PROT_WRITE,
-                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            CHECK(memory != MAP_FAILED, "cannot map memory: %m");
+            memory = map_plain(batch * PAGE);
             touch(memory, batch * PAGE);
             munmap(memory, batch * PAGE);
         }
-        times[i] = (now_us() - start) / CYCLE_BLOCK;
+        times[0][i] = (now_us() - start) / CYCLE_BLOCK;
     }
-    printf("us %.3f\n", median(times, blocks));
+    printf("us %.3f\n", median(times[0], blocks));
 }
 
 int main(int argc, char **argv)
@@ -190,7 +129,7 @@ int main(int argc, char **argv)
     if ((argc == 5) && (strcmp(argv[1], "pages") == 0)) {
         pages(argv[2], strtoull(argv[3], NULL, 0), strtoull(argv[4], NULL, 0));
     } else if ((argc == 3) && (strcmp(argv[1], "import") == 0)) {
-        import(strtoull(argv[2], NULL, 0));
+        import_new(strtoull(argv[2], NULL, 0));
     } else if ((argc == 4) && (strcmp(argv[1], "cycle") == 0)) {
         cycle(strtoull(argv[2], NULL, 0), strtoull(argv[3], NULL, 0));
     } else {

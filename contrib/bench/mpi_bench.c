@@ -165,16 +165,6 @@ static double measure_batches(timed_func_t batch, size_t size)
 
 /* ---- turns ---- */
 
-/* As allocators do */
-static void *map_plain(size_t length)
-{
-    void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-    CHECK(memory != MAP_FAILED, "cannot map memory: %m");
-    return memory;
-}
-
 static double message(size_t size, int turn, int receiver_writes)
 {
     char *buffer = map_small_pages(size);
@@ -443,7 +433,7 @@ static void idle(void)
 
 static void startup(size_t length, size_t step)
 {
-    long before    = sum_of("/proc/self/status", "VmRSS:", NULL, 0);
+    long before    = resident_bytes();
     uint64_t value = rank + 1;
     double start, percent;
     char *memory;
@@ -461,9 +451,7 @@ static void startup(size_t length, size_t step)
             win);
     MPI_Win_fence(0, win);
     start   = (MPI_Wtime() - start) * 1e6;
-    percent = 100.0 * 1024 *
-              (sum_of("/proc/self/status", "VmRSS:", NULL, 0) - before) /
-              length;
+    percent = 100.0 * (resident_bytes() - before) / length;
     CHECK(*(uint64_t*)(memory + PAGE_SIZE * 50) == (uint64_t)(rank ^ 1) + 1,
           "wrong data in the window");
     MPI_Win_free(&win);

@@ -277,7 +277,8 @@ def compile_program(name, path):
     if name in ("mpi_bench", "shmem_bench"):
         argv[0] = "mpicc.openmpi" if name == "mpi_bench" else "oshcc"
     elif name == "kernel_bench":
-        argv += [f"-I{TOP}/include"]
+        argv += [f"-I{TOP}/include", f"{TOP}/test/edu/edu.c",
+                 f"{TOP}/test/kmod/kmod_test.c"]
     else:
         argv += ["-lpthread", *subprocess.run(
             ["pkg-config", "--cflags", "--libs", "ucx"], check=True, text=True,

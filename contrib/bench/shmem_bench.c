@@ -13,17 +13,6 @@
 
 #define PAGE_SIZE 4096
 
-static long resident_bytes(void)
-{
-    FILE *file = fopen("/proc/self/statm", "r");
-    long pages = 0;
-
-    CHECK((file != NULL) && (fscanf(file, "%*d %ld", &pages) == 1),
-          "cannot read /proc/self/statm");
-    fclose(file);
-    return pages * PAGE_SIZE;
-}
-
 int main(int argc, char **argv)
 {
     size_t length = (argc > 1) ? strtoull(argv[1], NULL, 0) : 0;
