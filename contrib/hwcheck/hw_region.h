@@ -30,7 +30,6 @@ typedef struct {
     const uint32_t *states;   /* the same, mapped */
     void           *mapped;
     size_t          mapped_size;
-    double          register_us; /* what an application would wait for */
 } hw_region_t;
 
 /** Asks the module to attach a device ("mlx5_0", or "mlx5_0/1", whose port does

@@ -298,7 +298,7 @@ def select(tests, args):
             [t for t in chosen if t.matches(EXCLUDED)])
 
 
-def run_once(nprdma, tests, tcp, tcp_tests):
+def run_and_judge(nprdma, tests, tcp, tcp_tests):
     """Whether all is well."""
     results = run_tests(nprdma, tests)
     failed, same = judge(tests, results, tcp, tcp_tests)
@@ -324,7 +324,7 @@ def run_once(nprdma, tests, tcp, tcp_tests):
 
 
 def main():
-    """Fails if a test does in any of --repeat turns."""
+    """Fails if a test does."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
     add("--gtest", required=True)
@@ -334,7 +334,6 @@ def main():
     add("--filter")
     add("--timeout", type=float, default=300)
     add("--jobs", type=int, default=1)
-    add("--repeat", type=int, default=1)
     add("--env", action="append", default=[])
     add("--verbose", action="store_true")
     args = parser.parse_args()
@@ -344,10 +343,7 @@ def main():
     print(f"{len(tests)} tests of nprdma, {len(excluded)} excluded")
     for pattern in dict.fromkeys(t.matches(EXCLUDED) for t in excluded):
         print(f"excluded {pattern}: {EXCLUDED[pattern]}")
-    tcp_tests = tcp.list_tests()
-    good = [run_once(nprdma, tests, tcp, tcp_tests)
-            for _ in range(args.repeat)]
-    return 0 if all(good) else 1
+    return 0 if run_and_judge(nprdma, tests, tcp, tcp.list_tests()) else 1
 
 
 if __name__ == "__main__":

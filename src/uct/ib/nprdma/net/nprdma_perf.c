@@ -24,7 +24,7 @@
  * data as cma does, by the same CPUs. UCX takes every lane into a rendezvous
  * that has a fourth of the fastest lane's bandwidth (UCX_MULTI_LANE_MAX_RATIO),
  * and gives cma 11145 MB/s. lane_bandwidth is less than a fourth of that.
- * contrib/bench/calibrate prints these lines. am_bandwidth is not the speed of
+ * contrib/bench/calibrate prints these values. am_bandwidth is not the speed of
  * fragments, 26 GB/s, with which no message would be a rendezvous: it makes UCX
  * send at most some 160 KiB in fragments, which others wait behind. */
 const uct_nprdma_perf_t uct_nprdma_perf_emulated = {
