@@ -4,29 +4,26 @@
  * UCP puts of which ucx_perftest has no test, between two processes on one
  * machine, each bound to a CPU of its own:
  *
- *   put-polling [BYTES]
- *                  put (of 8 bytes) and flush; the target calls
- *                  ucp_worker_progress()
  *   put-computing [BYTES]
- *                  the same while the target computes for a second and calls
- *                  nothing of UCX; one every two milliseconds, because back to
- *                  back they would take half of the CPU that it computes on,
- *                  and the scheduler would give it its share back
+ *                  put (of 8 bytes) and flush while the target computes for a
+ *                  second and calls nothing of UCX; one every two
+ *                  milliseconds, because back to back they would take half of
+ *                  the CPU that it computes on, and the scheduler would give it
+ *                  its share back. Prints the median and the 99th percentile of
+ *                  the times in microseconds
  *   put-pair [BYTES]
- *                  put and flush as in put-polling next to active messages of
- *                  the same size there and back, over the same endpoint: some
- *                  fifty of these, some fifty of those, and so on, because a
- *                  host that moves the CPUs of a virtual machine changes both
+ *                  put and flush next to active messages of the same size there
+ *                  and back, over the same endpoint, with a target that polls:
+ *                  some fifty of these, some fifty of those, and so on, because
+ *                  a host that moves the CPUs of a virtual machine changes
+ *                  both. Prints the medians of the batches in microseconds, and
+ *                  of the ratios of neighbouring batches
  *
- * These print the median and the 99th percentile of the times in microseconds.
- * put-pair prints the medians of the batches in microseconds, and of the ratios
- * of neighbouring batches. A stream of puts to a target that polls:
+ * A stream of puts to a target that polls:
  *
  *   puts BYTES     puts of BYTES each that overlap nowhere
  *   small BYTES    a put of 8 bytes elsewhere behind each of them
  *   atomics BYTES  an atomic elsewhere behind each of them
- *   same BYTES     all puts to one place, as ucx_perftest has it: each of them
- *                  waits for the one before it
  *
  * These print the megabytes per second of the large ones, the flush at the end
  * included.
@@ -37,7 +34,6 @@
 /* Microseconds from one put to the next while the target computes */
 #define COMPUTING_INTERVAL_US 2000.0
 #define COMPUTING_PUTS        400
-#define POLLING_PUTS          20000
 
 /* 64-bit words that a put can have */
 #define MAX_WORDS 512
@@ -80,7 +76,7 @@ static bool is(const char *name)
 
 static bool is_stream(void)
 {
-    return is("puts") || is("small") || is("atomics") || is("same");
+    return is("puts") || is("small") || is("atomics");
 }
 
 static uint64_t features(void)
@@ -217,11 +213,9 @@ static void put_flush(uint64_t value, int words)
     wait_for(ucp_ep_flush_nbx(side.ep, &no_param));
 }
 
-static void put_main(int words)
+static void computing_main(int words)
 {
-    static double times[POLLING_PUTS];
-    bool computing = is("put-computing");
-    int count      = computing ? COMPUTING_PUTS : POLLING_PUTS;
+    static double times[COMPUTING_PUTS];
     uint64_t value, seen;
     double began, start;
     char answer;
@@ -230,15 +224,13 @@ static void put_main(int words)
     for (value = 1; value <= 200; ++value) {
         put_flush(value, words);
     }
-    if (computing) {
-        command(CMD_COMPUTE, &answer, 1);
-    }
+    command(CMD_COMPUTE, &answer, 1);
 
     /* Only while the target certainly computes */
     began = now_us();
-    for (i = 0; (i < count) && (!computing || (now_us() < began + 0.8e6));
+    for (i = 0; (i < COMPUTING_PUTS) && (now_us() < began + 0.8e6);
          ++i, ++value) {
-        while (computing && (now_us() < began + i * COMPUTING_INTERVAL_US)) {
+        while (now_us() < began + i * COMPUTING_INTERVAL_US) {
         }
         start = now_us();
         put_flush(value, words);
@@ -318,7 +310,7 @@ static double stream(const char *data, size_t count)
     size_t i, place;
 
     for (i = 0; i < count; ++i) {
-        place = is("same") ? 0 : i % (DATA_BYTES / amount);
+        place = i % (DATA_BYTES / amount);
         wait_for(open[i % WINDOW]);
         wait_for(small[i % WINDOW]);
         open[i % WINDOW] = ucp_put_nbx(side.ep, data + (place * amount), amount,
@@ -362,7 +354,7 @@ static void initiator_main(void)
     } else if (is("put-pair")) {
         pair_main(amount / sizeof(uint64_t));
     } else {
-        put_main(amount / sizeof(uint64_t));
+        computing_main(amount / sizeof(uint64_t));
     }
     initiator_close();
 }
@@ -373,15 +365,15 @@ int main(int argc, char **argv)
 
     kind     = argc > 1 ? argv[1] : "";
     amount   = argc > 2 ? strtoul(argv[2], NULL, 0) : sizeof(uint64_t);
-    is_put   = is("put-polling") || is("put-computing") || is("put-pair");
+    is_put   = is("put-computing") || is("put-pair");
     is_right = is_put ? (amount > 0) && (amount <= sizeof(payload)) &&
                         (amount % sizeof(uint64_t) == 0) :
                is_stream() && (amount >= MIN_STREAM) &&
                (amount <= DATA_BYTES / 2);
     if (!is_right) {
-        fprintf(stderr, "usage: ucp_bench put-polling|put-computing|put-pair "
-                        "[BYTES]\n       ucp_bench puts|small|atomics|same "
-                        "BYTES (%u to %u)\n", MIN_STREAM, DATA_BYTES / 2);
+        fprintf(stderr, "usage: ucp_bench put-computing|put-pair [BYTES]\n"
+                        "       ucp_bench puts|small|atomics BYTES (%u to "
+                        "%u)\n", MIN_STREAM, DATA_BYTES / 2);
         return 2;
     }
 
