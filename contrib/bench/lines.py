@@ -176,6 +176,14 @@ START = [
         sizes=(lambda session: session.at_most(GIB),)),
     start_row("shmem", "shmem_init", probes.startup("shmem_bench"), 20,
               lambda session: session.at_most(4 * GIB)),
+    Row("start.slab", "export of 64 GiB, untouched (pinned: the part that is "
+        "got, scaled); a part of it written, and got twice",
+        probes.slab, ("nprdma", "verbs"),
+        [ratio("verbs", "nprdma", ">=", 20),
+         ratio("nprdma first", "verbs first", what="first pass"),
+         ratio("nprdma second", "verbs second", "<=", 1.05, what="second pass"),
+         value("resident", unit="MiB")],
+        sizes=(lambda session: session.at_most(2 * GIB),)),
     *[Row("start.written", "get of 4 KiB from pages just written, target "
           + target, ucx("absent_bench", f"written {target}",
                         {"first": "us", "again": "again_us"}), ("nprdma",),

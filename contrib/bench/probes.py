@@ -11,6 +11,9 @@ from session import TOP, BenchError, field_of
 MIB = 1 << 20
 GIB = 1 << 30
 
+# Exported without pinning
+SLAB = 64 * GIB
+
 # NPEMU_LINK: its rate in MB/s, and in words. A turn in which the link was busy
 # for less of the time is discarded: the CPU copied what the link carries, and
 # took longer. The last of LINK_TRIES counts in any case.
@@ -98,6 +101,19 @@ def startup(name, *words):
             values["rss_percent"] = field_of(out, "rss_percent")
         return values
     return command
+
+
+def slab(session, contestant, size):
+    """All of it is exported, or if it is pinned `size`, the part that is written
+    and got; the time for that is scaled."""
+    length = size if contestant == "verbs" else SLAB
+    out = session.ucx(contestant, "slab_bench", [str(length), str(size)])
+    values = {contestant: field_of(out, "export_us") * SLAB / length,
+              f"{contestant} first": field_of(out, "first_us"),
+              f"{contestant} second": field_of(out, "second_us")}
+    if contestant == "nprdma":
+        values["resident"] = field_of(out, "resident_mb")
+    return values
 
 
 def put_and_read(session, contestant, size):

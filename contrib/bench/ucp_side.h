@@ -34,6 +34,7 @@ static struct {
     void          *address; /* Of the other worker */
     ucp_ep_h      ep;       /* To that */
     ucp_mem_h     memh;     /* Of the target's memory */
+    double        export_us; /* That making it and its key took */
     uint64_t      memory;   /* At the initiator: where that is, and its key */
     void          *packed;
     ucp_rkey_h    rkey;
@@ -221,8 +222,10 @@ static void target_open(uint64_t features, void *memory, size_t length)
     void *rkey;
 
     side_open(features);
+    side.export_us = now_us();
     UCP_CHECK(ucp_mem_map(side.context, &map, &side.memh));
     UCP_CHECK(ucp_rkey_pack(side.context, side.memh, &rkey, &rkey_length));
+    side.export_us = now_us() - side.export_us;
     send_blob(rkey, rkey_length);
     ucp_rkey_buffer_release(rkey);
     wait_for(ucp_ep_flush_nbx(side.ep, &no_param));
