@@ -5,7 +5,8 @@ small   small messages, idle processes
 large   large messages, registration, absent pages, next to UCX's rc_verbs on
         the same emulated RNIC, which pins
 start   allocating and registering memory, next to UCX's rc_verbs on the same
-        emulated RNIC, which pins; and first accesses to such memory
+        emulated RNIC, which pins; first accesses to such memory; and what hooks
+        cost that watch it
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight strict revokes nothing; the latency shows its cost.
 prio    small operations beside large ones of the same endpoint. In "off" nprdma
@@ -184,6 +185,9 @@ START = [
          ratio("nprdma second", "verbs second", "<=", 1.05, what="second pass"),
          value("resident", unit="MiB")],
         sizes=(lambda session: session.at_most(2 * GIB),)),
+    Row("start.unmap", "mmap and munmap, without UCX's memory hooks",
+        probes.reg("unmap"), ("unhooked", "nprdma"),
+        [ratio("unhooked", "nprdma")], sizes=(65536,), turns=more_turns),
     *[Row("start.written", "get of 4 KiB from pages just written, target "
           + target, ucx("absent_bench", f"written {target}",
                         {"first": "us", "again": "again_us"}), ("nprdma",),
