@@ -150,6 +150,11 @@ LARGE = [
         mpi(4, "window {size}"), ("nprdma", "verbs", "tcp"),
         [ratio("nprdma", "verbs", "<=", 0.8), ratio("nprdma", "tcp")],
         sizes=(400 * 1024, 4 * MIB)),
+    # The size of the L3 is in the last line of the run
+    Row("large.pingpong", "MPI ping-pong of one buffer", mpi(2,
+        "pingpong {size}"), ("nprdma", "verbs"),
+        [ratio("nprdma", "verbs", "<=", 1.05)],
+        turns=lambda turns: 8 * turns, sizes=(262144, MIB, 4 * MIB, 16 * MIB)),
     # How far apart the CPUs are changes from turn to turn on virtual machines,
     # and all of this with it, also the ratio
     Row("large.put", "put and flush, target polling : AM round trip",

@@ -1,6 +1,7 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 """Results: printed while they are measured, and as JSON."""
 
+import contextlib
 import datetime
 import os
 import re
@@ -9,14 +10,19 @@ import subprocess
 from measure import median
 from session import TOP
 
+L3 = "/sys/devices/system/cpu/cpu0/cache/index3/size"
+
 
 def machine():
-    """CPUs and kernel."""
+    """CPUs, the size of their last cache, and kernel."""
     with open("/proc/cpuinfo") as file:
         found = re.search(r"^model name[^:]*: *(.*)", file.read(), re.M)
+    cache = "unknown"
+    with contextlib.suppress(OSError), open(L3) as file:
+        cache = file.read().strip()
     system = os.uname()
     return (f"{os.sysconf('SC_NPROCESSORS_ONLN')} CPUs "
-            f"({found.group(1) if found else 'unknown'}), "
+            f"({found.group(1) if found else 'unknown'}, L3 {cache}), "
             f"{system.sysname} {system.release}")
 
 
