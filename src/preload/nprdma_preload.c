@@ -8,6 +8,10 @@
  * user of UCT calls first; and UCX 1.22 and later load it as a plugin, by the
  * name of a component. It needs libc alone, so the only cost to a process
  * without UCX is one small mapping.
+ *
+ * A process may have several UCX: packages bring copies, which have a suffix in
+ * the names of their libraries. Each gets the component that was linked with
+ * exactly these, from ucx-VERSION-SUFFIX, or none.
  */
 
 #ifdef HAVE_CONFIG_H
@@ -16,6 +20,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <glob.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -23,8 +28,9 @@
 #include <string.h>
 #include <sys/param.h>
 
-#define PRELOAD_UCT "libuct.so.0"
-#define PRELOAD_UCP "libucp.so.0"
+#define PRELOAD_QUERY   "uct_query_components"
+#define PRELOAD_STATUS  "ucs_status_string" /* of libucs */
+#define PRELOAD_MAX_UCX 8
 
 /* ucs_status_t is packed to one byte; these are the values of UCS_OK and
  * UCS_ERR_UNSUPPORTED */
@@ -41,6 +47,7 @@ typedef struct {
     unsigned major;
     unsigned minor;
     unsigned release;
+    char     suffix[NAME_MAX + 1]; /* "-SUFFIX", or nothing */
 } preload_ucx_t;
 
 preload_status_t uct_query_components(void ***components_p,
@@ -52,8 +59,9 @@ preload_status_t ucs_module_global_init(void);
  * in nprdma.env. */
 #define PRELOAD_ALLOC_PRIO "md:sysv,md:posix,md:*,mmap,thp,heap"
 
-static preload_query_t preload_query;
-static pthread_once_t  preload_once = PTHREAD_ONCE_INIT;
+/* A function of each UCX that has been served */
+static const void     *preload_served[PRELOAD_MAX_UCX];
+static pthread_mutex_t preload_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* UCX reads its variables before it looks for components. The user's own value
  * stays. */
@@ -74,7 +82,8 @@ static int preload_parse(const char *name, preload_ucx_t *ucx)
         return 0;
     }
 
-    return name[length] == '\0';
+    snprintf(ucx->suffix, sizeof(ucx->suffix), "%s", name + length);
+    return (name[length] == '\0') || (name[length] == '-');
 }
 
 static int preload_is_component(const struct dirent *entry)
@@ -88,68 +97,75 @@ static int preload_is_component(const struct dirent *entry)
  * with which the component compares the tables itself, 0 for any other */
 static int preload_fits(const preload_ucx_t *built, const preload_ucx_t *ucx)
 {
-    if ((built->major != ucx->major) || (built->minor != ucx->minor)) {
+    if ((built->major != ucx->major) || (built->minor != ucx->minor) ||
+        strcmp(built->suffix, ucx->suffix)) {
         return 0;
     }
 
     return (built->release == ucx->release) ? 2 : 1;
 }
 
-/* Cuts the last part off a path; returns 0 if it has none */
-static int preload_parent(char *path)
-{
-    char *slash = strrchr(path, '/');
-
-    if (slash == NULL) {
-        return 0;
-    }
-
-    *slash = '\0';
-    return 1;
-}
-
-/* The directory of a symbol's library: of the file, not of a link to it */
-static int preload_directory(const void *symbol, char *path)
+/* The directory of a symbol's library, and the suffix in its name: of the file,
+ * not of a link to it. Returns 0 if they are unknown. */
+static int preload_directory(const void *symbol, char *path, char *suffix)
 {
     Dl_info info;
+    char *slash;
 
-    return dladdr(symbol, &info) && (info.dli_fname != NULL) &&
-           (realpath(info.dli_fname, path) != NULL) && preload_parent(path);
-}
-
-/* Finds out which UCX is loaded. Only libucp has a version. A program that uses
- * UCT alone does not load it, so it is taken from beside libuct. Its handle is
- * kept open as well. Returns 0 if there is none. */
-static int preload_find_ucx(void *uct, const char *libdir, preload_ucx_t *ucx)
-{
-    preload_ucp_version_t get_version = NULL;
-    char path[PATH_MAX + sizeof("/" PRELOAD_UCP)];
-    void *ucp;
-
-    ucp = dlopen(PRELOAD_UCP, RTLD_LAZY | RTLD_NOLOAD);
-    if ((ucp == NULL) && (libdir[0] != '\0')) {
-        snprintf(path, sizeof(path), "%s/" PRELOAD_UCP, libdir);
-        ucp = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-    }
-    if (ucp != NULL) {
-        get_version = (preload_ucp_version_t)dlsym(ucp, "ucp_get_version");
-    }
-    if (get_version == NULL) {
+    if (!dladdr(symbol, &info) || (info.dli_fname == NULL) ||
+        (realpath(info.dli_fname, path) == NULL)) {
         return 0;
     }
 
-    get_version(&ucx->major, &ucx->minor, &ucx->release);
+    slash = strrchr(path, '/');
+    snprintf(suffix, NAME_MAX + 1, "%s", slash + 1 + strcspn(slash + 1, "-."));
+    suffix[strcspn(suffix, ".")] = '\0';
+    *slash                       = '\0';
     return 1;
 }
 
-static void preload_print_names(struct dirent **names, int count)
+/* What a library and those that it needs call by a name, whatever the program
+ * has of that name. The handle is kept open. */
+static void *preload_own_symbol(const void *address, const char *name)
 {
-    int i;
+    Dl_info info;
+    void *lib;
 
-    for (i = 0; i < count; ++i) {
-        fprintf(stderr, "%s%s", i ? ", " : "",
-                names[i]->d_name + strlen("ucx-"));
+    lib = dladdr(address, &info) ?
+          dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    return (lib == NULL) ? NULL : dlsym(lib, name);
+}
+
+/* Finds out the version of the UCX to which a function of this name belongs,
+ * and the suffix of its libuct. Only libucp has a version. A program that uses
+ * UCT alone does not load it, so it is looked for beside the others, and kept
+ * open. Returns 0 if there is none. */
+static int preload_find_ucx(const char *name, const void *function,
+                            char *libdir, preload_ucx_t *ucx)
+{
+    char pattern[PATH_MAX + sizeof("/libucp-*.so*")];
+    preload_ucp_version_t get_version = NULL;
+    glob_t files                      = {0};
+    size_t i;
+    void *ucp;
+
+    if (!preload_directory(function, libdir, ucx->suffix)) {
+        return 0;
     }
+
+    snprintf(pattern, sizeof(pattern), "%s/libucp%s.so*", libdir,
+             ucx->suffix[0] ? "-*" : "");
+    glob(pattern, 0, NULL, &files);
+    for (i = 0; (i < files.gl_pathc) && (get_version == NULL); ++i) {
+        ucp = dlopen(files.gl_pathv[i], RTLD_LAZY | RTLD_LOCAL);
+        if ((ucp != NULL) && (dlsym(ucp, name) == function)) {
+            preload_directory(dlsym(ucp, PRELOAD_QUERY), libdir, ucx->suffix);
+            get_version = (preload_ucp_version_t)dlsym(ucp, "ucp_get_version");
+            get_version(&ucx->major, &ucx->minor, &ucx->release);
+        }
+    }
+    globfree(&files);
+    return get_version != NULL;
 }
 
 /* One line that says which UCX this is, what is installed, and what to do */
@@ -157,18 +173,25 @@ static void preload_print_none(const preload_ucx_t *ucx, const char *libdir,
                                const char *base, struct dirent **names,
                                int count)
 {
+    int i;
+
     flockfile(stderr);
     fprintf(stderr, "nprdma: error: transport not loaded: ");
     if (ucx == NULL) {
-        fprintf(stderr, "the UCX in %s has no " PRELOAD_UCP ", so its version "
-                        "is unknown; NPRDMA_COMPONENT selects a component of "
-                        "%s", libdir, base);
+        fprintf(stderr, "the UCX in %s has no libucp.so.0, so its version is "
+                        "unknown; NPRDMA_COMPONENT selects a component of %s",
+                libdir, base);
     } else {
-        fprintf(stderr, "no component for UCX %u.%u.%u (%s) in %s, ",
-                ucx->major, ucx->minor, ucx->release, libdir, base);
-        fprintf(stderr, (count > 0) ? "only for " : "nor any other");
-        preload_print_names(names, count);
-        fprintf(stderr, "; to add it: nprdma-build-for-ucx --prefix DIR");
+        fprintf(stderr, "no component for UCX %u.%u.%u%s (%s) in %s, ",
+                ucx->major, ucx->minor, ucx->release, ucx->suffix, libdir,
+                base);
+        fprintf(stderr, (count > 0) ? "only for" : "nor any other");
+        for (i = 0; i < count; ++i) {
+            fprintf(stderr, "%s %s", i ? "," : "",
+                    names[i]->d_name + strlen("ucx-"));
+        }
+        fprintf(stderr, "; to add it: nprdma-build-for-ucx --prefix DIR%s%s",
+                ucx->suffix[0] ? " " : "", ucx->suffix[0] ? libdir : "");
     }
     fprintf(stderr, "\n");
     funlockfile(stderr);
@@ -203,17 +226,17 @@ static const char *preload_choose(const preload_ucx_t *ucx,
 /* Puts the path of the component for this UCX into a buffer. Looks beside this
  * library, so that a moved or staged installation works; if no component is
  * there, in the configured directory. */
-static int preload_component_path(void *uct, char *buffer, size_t size)
+static int preload_component_path(const char *name, const void *function,
+                                  char *buffer, size_t size)
 {
     char base[PATH_MAX] = "", libdir[PATH_MAX] = "";
     struct dirent **names = NULL;
     int count             = 0;
     preload_ucx_t ucx, *known;
-    const char *name;
+    const char *chosen;
     int i;
 
-    /* The address of uct_query_components() may be libuct's */
-    if (preload_directory(&preload_once, base)) {
+    if (preload_directory(&preload_lock, base, ucx.suffix)) {
         count = scandir(base, &names, preload_is_component, versionsort);
     }
     if (count <= 0) {
@@ -224,11 +247,10 @@ static int preload_component_path(void *uct, char *buffer, size_t size)
     }
     count = MAX(count, 0);
 
-    preload_directory((const void*)preload_query, libdir);
-    known = preload_find_ucx(uct, libdir, &ucx) ? &ucx : NULL;
-    name  = preload_choose(known, names, count);
-    if (name != NULL) {
-        snprintf(buffer, size, "%s/%s/libuct_nprdma.so.0", base, name);
+    known  = preload_find_ucx(name, function, libdir, &ucx) ? &ucx : NULL;
+    chosen = preload_choose(known, names, count);
+    if (chosen != NULL) {
+        snprintf(buffer, size, "%s/%s/libuct_nprdma.so.0", base, chosen);
     } else {
         preload_print_none(known, libdir, base, names, count);
     }
@@ -237,38 +259,50 @@ static int preload_component_path(void *uct, char *buffer, size_t size)
         free(names[i]);
     }
     free(names);
-    return name != NULL;
+    return chosen != NULL;
 }
 
-static void preload_load(void)
+static void preload_load(const char *name, const void *function)
 {
     const char *path = secure_getenv("NPRDMA_COMPONENT");
+    int mode         = RTLD_NOW | RTLD_LOCAL;
     char buffer[PATH_MAX + NAME_MAX + sizeof("//libuct_nprdma.so.0")];
-    void *uct;
-
-    /* RTLD_NEXT does not find libuct if a plug-in of the program has loaded
-     * UCX: libuct is in no scope that is searched from here. The handle is kept
-     * open. */
-    uct = dlopen(PRELOAD_UCT, RTLD_LAZY | RTLD_NOLOAD);
-    if (uct != NULL) {
-        preload_query = (preload_query_t)dlsym(uct, "uct_query_components");
-    }
-    if (preload_query == NULL) {
-        fprintf(stderr, "nprdma: error: uct_query_components() was called, but "
-                        "no %s is loaded\n", PRELOAD_UCT);
-        return;
-    }
+    void *status;
 
     if (path == NULL) {
-        if (!preload_component_path(uct, buffer, sizeof(buffer))) {
+        if (!preload_component_path(name, function, buffer, sizeof(buffer))) {
             return;
         }
         path = buffer;
     }
 
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL) {
+    /* If another UCX is visible to all, its symbols must not come first */
+    status = dlsym(RTLD_DEFAULT, PRELOAD_STATUS);
+    if ((status != NULL) &&
+        (status != preload_own_symbol(function, PRELOAD_STATUS))) {
+        mode |= RTLD_DEEPBIND;
+    }
+    if (dlopen(path, mode) == NULL) {
         fprintf(stderr, "nprdma: error: transport not loaded: %s\n", dlerror());
     }
+}
+
+/* Loads the component for the UCX to which a function of this name belongs.
+ * It may have been loaded for another function of it, which changes nothing. */
+static void preload_serve(const char *name, const void *function)
+{
+    int i;
+
+    pthread_mutex_lock(&preload_lock);
+    for (i = 0; (i < PRELOAD_MAX_UCX) && (preload_served[i] != function);
+         ++i) {
+        if (preload_served[i] == NULL) {
+            preload_served[i] = function;
+            preload_load(name, function);
+            break;
+        }
+    }
+    pthread_mutex_unlock(&preload_lock);
 }
 
 /**
@@ -283,12 +317,23 @@ static void preload_load(void)
 __attribute__((visibility("default"))) preload_status_t
 uct_query_components(void ***components_p, unsigned *num_components_p)
 {
-    pthread_once(&preload_once, preload_load);
-    if (preload_query == NULL) {
+    preload_query_t query;
+
+    /* What is called without this library. If a plug-in of the program has
+     * loaded UCX, libuct is in no scope that is searched from here. */
+    query = (preload_query_t)dlsym(RTLD_NEXT, PRELOAD_QUERY);
+    if (query == NULL) {
+        query = (preload_query_t)preload_own_symbol(__builtin_return_address(0),
+                                                    PRELOAD_QUERY);
+    }
+    if (query == NULL) {
+        fprintf(stderr, "nprdma: error: " PRELOAD_QUERY "() was called, but no "
+                        "libuct is loaded\n");
         return PRELOAD_ERR_UNSUPPORTED;
     }
 
-    return preload_query(components_p, num_components_p);
+    preload_serve(PRELOAD_QUERY, (const void*)query);
+    return query(components_p, num_components_p);
 }
 
 /**
@@ -301,6 +346,8 @@ uct_query_components(void ***components_p, unsigned *num_components_p)
 __attribute__((visibility("default"))) preload_status_t
 ucs_module_global_init(void)
 {
-    pthread_once(&preload_once, preload_load);
+    const void *libucs = __builtin_return_address(0);
+
+    preload_serve(PRELOAD_STATUS, preload_own_symbol(libucs, PRELOAD_STATUS));
     return PRELOAD_OK;
 }

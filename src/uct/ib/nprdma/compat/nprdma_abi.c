@@ -43,6 +43,39 @@ const char *uct_nprdma_abi_reason(void)
     return uct_nprdma_abi_text;
 }
 
+/* There may be two UCX in a process.
+ *
+ * @return Whether the library of an address was linked with another one than
+ *         that whose symbols we see. */
+static int uct_nprdma_abi_is_other(const void *address)
+{
+    static const char name[] = "ucs_status_string";
+    void *symbol             = NULL;
+    Dl_info info;
+    void *lib;
+
+    if (dladdr(address, &info) != 0) {
+        lib    = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+        symbol = (lib == NULL) ? NULL : dlsym(lib, name);
+    }
+    return (symbol != NULL) && (symbol != dlsym(RTLD_DEFAULT, name));
+}
+
+/* All that we call must be of the UCX in which we are registered */
+static int uct_nprdma_abi_check_binding(void)
+{
+    Dl_info info;
+
+    if (!uct_nprdma_abi_is_other(uct_nprdma_abi_text) ||
+        (dladdr((const void*)ucs_status_string, &info) == 0)) {
+        return 1;
+    }
+
+    return uct_nprdma_abi_refuse(
+            "nprdma was built for UCX " NPRDMA_UCX_VERSION " and cannot be "
+            "used here: %s of another UCX comes before it", info.dli_fname);
+}
+
 /* @return Size of a symbol in the loaded library, or 0 if it is unknown. */
 static size_t uct_nprdma_abi_symbol_size(const char *name)
 {
@@ -75,7 +108,8 @@ static int uct_nprdma_abi_check_size(const char *what, const char *symbol,
             what, size, expected);
 }
 
-/* Only libucp has a version; a program that uses UCT alone does not load it */
+/* Only libucp has a version; a program that uses UCT alone does not load it, or
+ * what is visible here is that of another UCX */
 static int uct_nprdma_abi_check_version(void)
 {
     uct_nprdma_ucp_version_func_t get_version;
@@ -84,6 +118,7 @@ static int uct_nprdma_abi_check_version(void)
     get_version = (uct_nprdma_ucp_version_func_t)dlsym(RTLD_DEFAULT,
                                                        "ucp_get_version");
     if ((get_version == NULL) ||
+        uct_nprdma_abi_is_other((const void*)get_version) ||
         (sscanf(NPRDMA_UCX_VERSION, "%u.%u", &built_major, &built_minor) !=
          2)) {
         return 1;
@@ -116,7 +151,8 @@ static int uct_nprdma_abi_check_stats(void)
 
 int uct_nprdma_abi_is_compatible(void)
 {
-    return uct_nprdma_abi_check_version() && uct_nprdma_abi_check_stats() &&
+    return uct_nprdma_abi_check_binding() &&
+           uct_nprdma_abi_check_version() && uct_nprdma_abi_check_stats() &&
            uct_nprdma_abi_check_size("component table", "uct_tcp_component",
                                      sizeof(uct_component_t)) &&
            uct_nprdma_abi_check_size("transport table", "uct_self_tl",
