@@ -104,8 +104,8 @@ def startup(name, *words):
 
 
 def slab(session, contestant, size):
-    """All of it is exported, or if it is pinned `size`, the part that is written
-    and got; the time for that is scaled."""
+    """All of it is exported, or if it is pinned `size`, the part that is
+    written and got; the time for that is scaled."""
     length = size if contestant == "verbs" else SLAB
     out = session.ucx(contestant, "slab_bench", [str(length), str(size)])
     values = {contestant: field_of(out, "export_us") * SLAB / length,

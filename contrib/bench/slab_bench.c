@@ -1,8 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A large slab of memory that others get from, as stores of key-value pairs have
- * it. slab_bench BYTES USED: a process exports BYTES of untouched memory, then
+ * A slab of memory that others get from, as stores of key-value pairs have it.
+ * slab_bench BYTES USED: a process exports BYTES of untouched memory, then
  * writes the first USED of them. Another one gets these twice, in pieces of
  * 1 MiB; the contents are checked. Prints "export_us", the microseconds of
  * ucp_mem_map() and ucp_rkey_pack(), "resident_mb", by how many MiB these and
