@@ -42,7 +42,7 @@
  * and the number of such pairs that warm up and that are measured */
 #define BATCH      50
 #define WARM_PAIRS 20
-#define PAIRS      1000
+#define PAIRS      400
 
 #define MESSAGE_ID 1
 
