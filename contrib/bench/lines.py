@@ -189,7 +189,7 @@ START = [
          ratio("nprdma first", "verbs first", what="first pass"),
          ratio("nprdma second", "verbs second", "<=", 1.05, what="second pass"),
          value("resident", unit="MiB")],
-        sizes=(lambda session: session.at_most(2 * GIB),)),
+        sizes=(lambda session: session.at_most(2 * GIB),), turns=more_turns),
     Row("start.unmap", "mmap and munmap, without UCX's memory hooks",
         probes.reg("unmap"), ("unhooked", "nprdma"),
         [ratio("unhooked", "nprdma")], sizes=(65536,), turns=more_turns),
