@@ -12,6 +12,7 @@
  *   dropped    madvise(MADV_DONTNEED), a system call
  *   forked     fork(); the parent writes while the child has the old pages
  *   truncated  ftruncate() of the file that is mapped, to nothing and back
+ *   other      libc's calls by another C library, loaded later
  *
  * mpi_stale [ROUNDS [WAY]]. WAY is a control over a transport that pins: the
  * data must be wrong after that way, and the program says so. With the way
@@ -23,6 +24,7 @@
 
 #include "mpi_test.h"
 
+#include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,13 +134,31 @@ static void by_truncated(void *buffer)
           "cannot truncate: %m");
 }
 
+/* Memory hooks are in the first one only */
+static void by_other(void *buffer)
+{
+    static void *library;
+    int   (*other_munmap)(void*, size_t);
+    void *(*other_mmap)(void*, size_t, int, int, int, off_t);
+
+    if (library == NULL) {
+        library = dlmopen(LM_ID_NEWLM, "libc.so.6", RTLD_NOW);
+    }
+    CHECK(library != NULL, "no other C library: %s", dlerror());
+    *(void**)&other_munmap = dlsym(library, "munmap");
+    *(void**)&other_mmap   = dlsym(library, "mmap");
+    CHECK(other_mmap && (other_mmap != mmap), "no other C library");
+    other_munmap(buffer, SIZE);
+    must_map(other_mmap(buffer, SIZE, ACCESS, IN_PLACE, -1, 0), buffer);
+}
+
 static const struct {
     const char *name;
     void       (*change)(void *buffer);
 } ways[] = {
     {"libc", by_libc}, {"raw", by_raw}, {"over", by_over}, {"moved", by_moved},
     {"dropped", by_dropped}, {"forked", by_forked}, {"truncated", by_truncated},
-    {"same", NULL}
+    {"other", by_other}, {"same", NULL}
 };
 enum { NUM_WAYS = sizeof(ways) / sizeof(*ways) - 1 };
 
