@@ -2,9 +2,9 @@
 # shellcheck shell=sh
 #
 # suite.sh: what the runs of consumers share. It is read by *-run, whose first
-# argument is the PREFIX of nprdma. A suite of another project runs over UCX's TCP
-# transport, over nprdma, and over nprdma with pages that are absent at random
-# ("evicted"). Each test that passes over TCP must pass over the others:
+# argument is the PREFIX of nprdma. A suite of another project runs over UCX's
+# TCP transport, over nprdma, and over nprdma with pages that are absent at
+# random ("evicted"). Each test that passes over TCP must pass over the others:
 #
 #     . "$(dirname "$0")/suite.sh"
 #     suite_source MPICH v4.0.2
@@ -46,9 +46,9 @@ need() {
 
 [ -r "$prefix/bin/nprdma-run" ] || fail "nothing installed in $prefix"
 
-# suite_source NAME COMMIT-OR-TAG: copies the sources in $NPRDMA_NAME to $source,
-# once; $built is for what is built of them. A directory that is no repository is
-# taken as it is.
+# suite_source NAME COMMIT-OR-TAG: copies the sources in $NPRDMA_NAME to
+# $source, once; $built is for what is built of them. A directory that is no
+# repository is taken as it is.
 suite_source() {
     eval "from=\${NPRDMA_$1:-}"
     cache=${XDG_CACHE_HOME:-$HOME/.cache}/nprdma/consumers/$1
@@ -98,9 +98,9 @@ suite_build() {
     touch "$built/.complete"
 }
 
-# suite_run OVER COMMAND...: with its output in $dir/out.$OVER and $dir/err.$OVER;
-# returns its status. What nprdma-run finds wrong with a job is an end, whatever
-# the command says of its tests.
+# suite_run OVER COMMAND...: with its output in $dir/out.$OVER and
+# $dir/err.$OVER; returns its status. What nprdma-run finds wrong with a job is
+# an end, whatever the command says of its tests.
 suite_run() {
     over=$1
     shift
@@ -135,9 +135,9 @@ suite_run() {
     return $status
 }
 
-# suite_carried RANKS BYTES: so many processes of the last run used nprdma, which
-# carried as much at least, and repaired pages if they are absent at random. Over
-# TCP none did.
+# suite_carried RANKS BYTES: so many processes of the last run used nprdma,
+# which carried as much at least, and repaired pages if they are absent at
+# random. Over TCP none did.
 suite_carried() {
     if [ "$over" = tcp ]; then
         [ -z "$(ls "$dir"/stats.* 2>/dev/null)" ] ||
@@ -162,8 +162,8 @@ suite_carried() {
         }' || fail "expected $2 bytes of $1 ranks over $over"
 }
 
-# suite_compare LEAST: compares $dir/tests.{tcp,nprdma,evicted}, which have lines
-# "pass TEST" and "fail TEST"; at least so many tests must pass over each
+# suite_compare LEAST: compares $dir/tests.{tcp,nprdma,evicted}, which have
+# lines "pass TEST" and "fail TEST"; at least so many tests must pass over each
 suite_compare() {
     awk -v me="$me" -v least="$1" '
         FNR == 1 { over = FILENAME; sub(/.*\./, "", over) }
