@@ -177,8 +177,9 @@ static ucs_status_t nprdma_kernel_make(nprdma_region_t *region,
         .address = region->address,
         .length  = region->length
     };
-    size_t words = ucs_align_up(region->length / NPRDMA_PAGE_SIZE *
-                                sizeof(*region->states), NPRDMA_PAGE_SIZE);
+    size_t words = ucs_div_round_up(region->length / NPRDMA_PAGE_SIZE *
+                                    sizeof(*region->states), NPRDMA_PAGE_SIZE) *
+                   NPRDMA_PAGE_SIZE;
     long map;
     int ret;
 

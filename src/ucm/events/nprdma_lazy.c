@@ -157,15 +157,14 @@ static int nprdma_lazy_zero(nprdma_span_t block)
 {
     const size_t page_size = (size_t)sysconf(_SC_PAGESIZE);
     unsigned char present[NPRDMA_LAZY_BATCH];
+    const size_t bytes = sizeof(present) * page_size;
     nprdma_span_t batch;
     size_t absent, i;
     char *page;
 
     for (batch = block; batch.start < block.end; batch.start = batch.end) {
         /* The next multiple, so that no huge page is cut into two */
-        batch.end = ucs_min(ucs_align_up(batch.start + 1,
-                                         sizeof(present) * page_size),
-                            block.end);
+        batch.end = ucs_min((batch.start / bytes + 1) * bytes, block.end);
         syscall(SYS_mincore, batch.start, batch.end - batch.start, present);
         page = (char*)batch.start;
         for (absent = i = 0; page < (char*)batch.end; ++i, page += page_size) {
