@@ -118,7 +118,7 @@ suite_run() {
         unset LD_PRELOAD
         case $over in
         tcp)
-            unset UCX_PLUGIN_PATH
+            unset UCX_PLUGIN_PATH UCX_SOCKADDR_TLS_PRIORITY
             export UCX_TLS=tcp,self
             exec timeout -k 10 "$limit" "$@"
             ;;
