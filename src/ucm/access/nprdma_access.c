@@ -231,7 +231,10 @@ static ucs_status_t nprdma_access_probe(void)
 
     nprdma_access.pid = getpid();
     status = nprdma_access_copy((uintptr_t)&target, &source, sizeof(source), 1);
-    if ((status != UCS_OK) || (target != source)) {
+    source = 0;
+    if ((status != UCS_OK) || (target != 1) ||
+        (nprdma_access_copy((uintptr_t)&target, &source, sizeof(source), 0) !=
+         UCS_OK) || (source != 1)) {
         return UCS_ERR_UNSUPPORTED;
     }
 

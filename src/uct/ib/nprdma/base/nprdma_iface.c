@@ -512,11 +512,11 @@ uct_nprdma_iface_get_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
 }
 
 /* UCX only says that there is no transport; this says why, once */
+static atomic_flag uct_nprdma_iface_told = ATOMIC_FLAG_INIT;
+
 static int uct_nprdma_iface_has_version(uint8_t version, uint8_t own)
 {
-    static atomic_flag is_reported = ATOMIC_FLAG_INIT;
-
-    if ((version != own) && !atomic_flag_test_and_set(&is_reported)) {
+    if ((version != own) && !atomic_flag_test_and_set(&uct_nprdma_iface_told)) {
         ucs_warn("a peer cannot be reached by nprdma: it has version %u of the "
                  "protocol, and this process has version %u. Both need the "
                  "same release, and the same UCX_NPRDMA_MAX_PINNED if one is "
@@ -546,8 +546,18 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
 
     /* The subnet prefix, which is the first half of a GID, identifies an
      * InfiniBand subnet. RoCE is routed: any GID may be reachable. */
-    return (dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
-           !memcmp(dev_addr->gid, iface->net.dev_addr.gid, 8);
+    if ((dev_addr->flags & UCT_NPRDMA_DEV_ADDR_ETH) ||
+        !memcmp(dev_addr->gid, iface->net.dev_addr.gid, 8)) {
+        return 1;
+    }
+
+    if (!strcmp(uct_nprdma_net_dev(&iface->net)->name, "npemu0") &&
+        !atomic_flag_test_and_set(&uct_nprdma_iface_told)) {
+        ucs_warn("a peer cannot be reached by nprdma: npemu0 connects processes"
+                 " of one user in one IPC, PID and user namespace, and the peer"
+                 " is of another one (containers: --ipc=host --pid=host)");
+    }
+    return 0;
 }
 
 typedef struct uct_nprdma_iface_query_device {

@@ -36,9 +36,10 @@ ucs_status_t uct_nprdma_mem_init(uct_nprdma_mem_md_t *md)
 
     status = nprdma_access_init();
     if (status != UCS_OK) {
-        ucs_error("%s: process_vm_writev() to this process itself is refused"
-                  " (seccomp?): cannot access memory for peers",
-                  md->super.name);
+        ucs_error("%s: process_vm_readv() or process_vm_writev() to this"
+                  " process itself is refused: cannot access memory for peers."
+                  " Allow both in the seccomp profile, or start the container"
+                  " with --cap-add=SYS_PTRACE", md->super.name);
         return status;
     }
 
