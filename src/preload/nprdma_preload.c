@@ -18,13 +18,12 @@
 #  include "config.h"
 #endif
 
+#include <nprdma_record_text.h>
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <glob.h>
-#include <limits.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -62,6 +61,61 @@ preload_status_t ucs_module_global_init(void);
 /* A function of each UCX that has been served */
 static const void     *preload_served[PRELOAD_MAX_UCX];
 static pthread_mutex_t preload_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* The first process of a rank, as RANK/PROCESS */
+#define PRELOAD_FIRST "NPRDMA_RUN_FIRST"
+
+static pid_t preload_first; /* this process, if it is the first */
+
+/* A record of a process without a component */
+static void preload_record(const char *state, const char *reason)
+{
+    const char *directory = nprdma_record_directory();
+    const char *rank      = nprdma_record_getenv(0);
+    nprdma_record_text_t record;
+    char path[PATH_MAX];
+
+    if (directory != NULL) {
+        snprintf(path, sizeof(path), "%s/rank%.20s-%d", directory,
+                 rank ? rank : "", (int)getpid());
+        nprdma_record_begin(&record, state);
+        nprdma_record_add(&record, "reason", "%s", reason);
+        nprdma_record_put(&record, path);
+    }
+}
+
+/* The first process of each rank, and of the command itself, leaves a record
+ * before it uses UCX, and again if it executes another program. It tells a
+ * program that does not use UCX from one that did not get this library. Other
+ * processes leave none, because a script has many. */
+__attribute__((constructor)) static void preload_started(void)
+{
+    const char *rank = nprdma_record_getenv(0);
+    const char *first;
+    char self[64];
+    int length;
+
+    if (nprdma_record_directory() == NULL) {
+        return;
+    }
+
+    length = snprintf(self, sizeof(self), "%.20s/", rank ? rank : "");
+    snprintf(self + length, 16, "%d", (int)getpid());
+    first = getenv(PRELOAD_FIRST);
+    if ((first == NULL) || strncmp(first, self, length) ||
+        !strcmp(first, self)) {
+        setenv(PRELOAD_FIRST, self, 1);
+        preload_first = getpid();
+        preload_record("started", "");
+    }
+}
+
+__attribute__((destructor)) static void preload_ended(void)
+{
+    if (preload_first == getpid()) {
+        preload_record("ended", "");
+    }
+}
 
 /* UCX reads its variables before it looks for components. The user's own value
  * stays. */
@@ -168,33 +222,48 @@ static int preload_find_ucx(const char *name, const void *function,
     return get_version != NULL;
 }
 
-/* One line that says which UCX this is, what is installed, and what to do */
-static void preload_print_none(const preload_ucx_t *ucx, const char *libdir,
-                               const char *base, struct dirent **names,
-                               int count)
+/* One line to standard error and into the record. The record is the last one of
+ * this process. */
+__attribute__((format(printf, 1, 2)))
+static void preload_refuse(const char *format, ...)
 {
+    char reason[2 * PATH_MAX];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(reason, sizeof(reason), format, args);
+    va_end(args);
+    fprintf(stderr, "nprdma: error: transport not loaded: %s\n", reason);
+    preload_first = 0;
+    preload_record("refused", reason);
+}
+
+/* Which UCX this is, what is installed, and what to do */
+static void preload_refuse_none(const preload_ucx_t *ucx, const char *libdir,
+                                const char *base, struct dirent **names,
+                                int count)
+{
+    char list[1024] = "";
+    size_t length   = 0;
     int i;
 
-    flockfile(stderr);
-    fprintf(stderr, "nprdma: error: transport not loaded: ");
     if (ucx == NULL) {
-        fprintf(stderr, "the UCX in %s has no libucp.so.0, so its version is "
-                        "unknown; NPRDMA_COMPONENT selects a component of %s",
-                libdir, base);
-    } else {
-        fprintf(stderr, "no component for UCX %u.%u.%u%s (%s) in %s, ",
-                ucx->major, ucx->minor, ucx->release, ucx->suffix, libdir,
-                base);
-        fprintf(stderr, (count > 0) ? "only for" : "nor any other");
-        for (i = 0; i < count; ++i) {
-            fprintf(stderr, "%s %s", i ? "," : "",
-                    names[i]->d_name + strlen("ucx-"));
-        }
-        fprintf(stderr, "; to add it: nprdma-build-for-ucx --prefix DIR%s%s",
-                ucx->suffix[0] ? " " : "", ucx->suffix[0] ? libdir : "");
+        preload_refuse("the UCX in %s has no libucp.so.0, so its version is "
+                       "unknown; NPRDMA_COMPONENT selects a component of %s",
+                       libdir, base);
+        return;
     }
-    fprintf(stderr, "\n");
-    funlockfile(stderr);
+
+    for (i = 0; (i < count) && (length < sizeof(list)); ++i) {
+        length += snprintf(list + length, sizeof(list) - length, "%s %s",
+                           i ? "," : "only for",
+                           names[i]->d_name + strlen("ucx-"));
+    }
+    preload_refuse("no component for UCX %u.%u.%u%s (%s) in %s, %s; to add it: "
+                   "nprdma-build-for-ucx --prefix DIR%s%s", ucx->major,
+                   ucx->minor, ucx->release, ucx->suffix, libdir, base,
+                   i ? list : "nor any other", ucx->suffix[0] ? " " : "",
+                   ucx->suffix[0] ? libdir : "");
 }
 
 /* The best of the installed components; NULL if none fits. If nobody knows the
@@ -252,7 +321,7 @@ static int preload_component_path(const char *name, const void *function,
     if (chosen != NULL) {
         snprintf(buffer, size, "%s/%s/libuct_nprdma.so.0", base, chosen);
     } else {
-        preload_print_none(known, libdir, base, names, count);
+        preload_refuse_none(known, libdir, base, names, count);
     }
 
     for (i = 0; i < count; ++i) {
@@ -283,7 +352,7 @@ static void preload_load(const char *name, const void *function)
         mode |= RTLD_DEEPBIND;
     }
     if (dlopen(path, mode) == NULL) {
-        fprintf(stderr, "nprdma: error: transport not loaded: %s\n", dlerror());
+        preload_refuse("%s", dlerror());
     }
 }
 

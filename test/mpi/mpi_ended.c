@@ -7,12 +7,15 @@
  *   kill   each rank kills itself
  *   _exit  each rank calls _exit()
  *   idle   nothing is exchanged, and each rank ends as it should
+ *   early  nothing is exchanged, and each rank kills itself
+ *   abort  nothing is exchanged, and each rank aborts
  */
 
 #include "mpi_test.h"
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -28,6 +31,10 @@ int main(int argc, char **argv)
     if (!strcmp(way, "idle")) {
         MPI_Finalize();
         return 0;
+    } else if (!strcmp(way, "early")) {
+        kill(getpid(), SIGKILL);
+    } else if (!strcmp(way, "abort")) {
+        abort();
     }
 
     MPI_Allreduce(data, result, sizeof(data), MPI_BYTE, MPI_BOR,

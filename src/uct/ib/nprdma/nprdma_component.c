@@ -214,6 +214,7 @@ UCS_F_CTOR static void uct_nprdma_load(void)
     uct_component_register(&uct_nprdma_component);
     uct_tl_register(&uct_nprdma_component, &uct_nprdma_tl);
     uct_nprdma_record_write(UCT_NPRDMA_RECORD_LOADED, "");
+    uct_nprdma_record_listen();
     uct_nprdma_registered = 1;
 }
 

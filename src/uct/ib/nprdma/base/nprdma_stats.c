@@ -9,6 +9,7 @@
 #include "uct/ib/nprdma/net/nprdma_record.h"
 
 #include <nprdma_page_state.h>
+#include <nprdma_record_text.h>
 #include <ucm/access/nprdma_file.h>
 
 #include <ucs/debug/log.h>
@@ -331,7 +332,7 @@ static void uct_nprdma_stats_line(const uct_nprdma_stats_sums_t *sums,
 
 static void uct_nprdma_stats_print_sums(const uct_nprdma_stats_sums_t *sums)
 {
-    const char *rank = uct_nprdma_record_rank();
+    const char *rank = nprdma_record_getenv(0);
     nprdma_file_section_t section;
     char line[512], host[256] = "";
 

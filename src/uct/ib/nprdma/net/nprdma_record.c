@@ -8,42 +8,43 @@
 
 #include <ucm/access/nprdma_file.h>
 #include <nprdma_counters_page.h>
+#include <nprdma_record_text.h>
 
-#include <errno.h>
+#include <ucs/debug/log.h>
+
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
-#include <stdarg.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include <string.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #define UCT_NPRDMA_RECORD_FLAGS \
     (O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC)
 
-/* A record that is being made */
-typedef struct uct_nprdma_record {
-    size_t length;
-    char   text[UCT_NPRDMA_RECORD_MAX];
-} uct_nprdma_record_t;
+/* Bytes of messages after which a record takes no more warnings, and no more
+ * errors, and the longest message. So there is room for what a record begins
+ * with, and for the lines of its state. */
+#define UCT_NPRDMA_RECORD_WARNINGS  700
+#define UCT_NPRDMA_RECORD_ERRORS    1400
+#define UCT_NPRDMA_RECORD_MESSAGE   400
 
 
 /* With the process id it makes names that no other process in the directory
  * has: neither a child made by fork() nor a process on another host */
 static uint64_t uct_nprdma_record_key;
 
-/* Launchers say rank, size and job in different variables. The record has the
- * first one of each line that is set. */
-static const struct {
-    const char *key;
-    const char *names[4];
-} uct_nprdma_record_env[] = {
-    {"rank", {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}},
-    {"size", {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"}},
-    {"job", {"PMIX_NAMESPACE", "OMPI_MCA_orte_ess_jobid", "SLURM_STEP_ID"}},
-    {"tls", {"UCX_TLS"}}
+/* The first messages of UCX in this process, and what its last record said */
+static struct {
+    pthread_mutex_t      lock; /* of the messages; nobody waits for it */
+    nprdma_record_text_t messages;
+    _Atomic(const char*) state;
+    _Atomic(pid_t)       pid;
+} uct_nprdma_record = {
+    .lock  = PTHREAD_MUTEX_INITIALIZER,
+    .state = ""
 };
 
 void uct_nprdma_record_init(void)
@@ -55,107 +56,73 @@ void uct_nprdma_record_init(void)
     }
 }
 
-static const char *uct_nprdma_record_getenv(unsigned line)
-{
-    const char *value = NULL;
-    unsigned i;
-
-    for (i = 0; (i < 4) && (value == NULL); ++i) {
-        if (uct_nprdma_record_env[line].names[i] != NULL) {
-            value = getenv(uct_nprdma_record_env[line].names[i]);
-        }
-    }
-    return value;
-}
-
-const char *uct_nprdma_record_rank(void)
-{
-    return uct_nprdma_record_getenv(0);
-}
-
 /* The path of a file of this process. @return 0 if there is no directory. */
 static int uct_nprdma_record_path(char *path, size_t size, const char *suffix)
 {
-    const char *directory = secure_getenv("NPRDMA_RUN");
+    const char *directory = nprdma_record_directory();
 
-    return (directory != NULL) && (directory[0] == '/') &&
-           ((size_t)snprintf(path, size, "%s/%016" PRIx64 "-%d.%s", directory,
+    return (directory != NULL) &&
+           ((size_t)snprintf(path, size, "%s/%016" PRIx64 "-%d%s", directory,
                              uct_nprdma_record_key, (int)getpid(), suffix) <
             size);
 }
 
-/* A line without room is left out. Control characters become '?'. */
-__attribute__((format(printf, 3, 4)))
-static void uct_nprdma_record_add(uct_nprdma_record_t *record, const char *key,
-                                  const char *format, ...)
-{
-    size_t room = sizeof(record->text) - record->length -
-                  sizeof(UCT_NPRDMA_RECORD_END "\n");
-    char *line  = record->text + record->length;
-    char *c;
-    char value[512];
-    va_list args;
-    int length;
-
-    va_start(args, format);
-    vsnprintf(value, sizeof(value), format, args);
-    va_end(args);
-    for (c = value; *c != '\0'; ++c) {
-        if (((unsigned char)*c < ' ') || (*c == 0x7f)) {
-            *c = '?';
-        }
-    }
-
-    length = snprintf(line, room, "%s %s\n", key, value);
-    if ((size_t)length < room) {
-        record->length += length;
-    }
-}
-
-static void uct_nprdma_record_fill(uct_nprdma_record_t *record,
-                                   const char *state, const char *lines)
-{
-    const unsigned num_env = sizeof(uct_nprdma_record_env) /
-                             sizeof(uct_nprdma_record_env[0]);
-    const char *value;
-    unsigned i;
-
-    record->length = sprintf(record->text, UCT_NPRDMA_RECORD_BEGIN "\n");
-    uct_nprdma_record_add(record, "state", "%s", state);
-    uct_nprdma_record_add(record, "pid", "%d", (int)getpid());
-    uct_nprdma_record_add(record, "program", "%s",
-                          program_invocation_short_name);
-    for (i = 0; i < num_env; ++i) {
-        value = uct_nprdma_record_getenv(i);
-        if (value != NULL) {
-            uct_nprdma_record_add(record, uct_nprdma_record_env[i].key,
-                                  "%.200s", value);
-        }
-    }
-    record->length += sprintf(record->text + record->length, "%.1000s"
-                              UCT_NPRDMA_RECORD_END "\n", lines);
-}
-
-/* One that could not be written takes its place all the same: nprdma-run must
- * know that there was a process. */
+/* If another thread adds a message now, it writes a record after this one */
 void uct_nprdma_record_write(const char *state, const char *lines)
 {
-    int error = errno;
-    char path[PATH_MAX], new_path[PATH_MAX];
-    uct_nprdma_record_t record;
-    int fd;
+    nprdma_record_text_t record;
+    char path[PATH_MAX];
 
-    if (uct_nprdma_record_path(path, sizeof(path), "record") &&
-        uct_nprdma_record_path(new_path, sizeof(new_path), "new")) {
-        uct_nprdma_record_fill(&record, state, lines);
-        fd = open(new_path, UCT_NPRDMA_RECORD_FLAGS, 0600);
-        if (fd >= 0) {
-            nprdma_file_write(fd, record.text, record.length);
-            close(fd);
-            rename(new_path, path);
-        }
+    uct_nprdma_record.state = state;
+    uct_nprdma_record.pid   = getpid();
+    if (!uct_nprdma_record_path(path, sizeof(path), "")) {
+        return;
     }
-    errno = error;
+
+    nprdma_record_begin(&record, state);
+    if (pthread_mutex_trylock(&uct_nprdma_record.lock) == 0) {
+        record.length += sprintf(record.text + record.length, "%s",
+                                 uct_nprdma_record.messages.text);
+        pthread_mutex_unlock(&uct_nprdma_record.lock);
+    }
+    record.length += sprintf(record.text + record.length, "%.600s", lines);
+    nprdma_record_put(&record, path);
+}
+
+/* UCX calls this for each message that it prints, from any thread */
+static ucs_log_func_rc_t
+uct_nprdma_record_log(const char *file, unsigned line, const char *function,
+                      ucs_log_level_t level,
+                      const ucs_log_component_config_t *comp_conf,
+                      const char *message, va_list args)
+{
+    int is_error = (level <= UCS_LOG_LEVEL_ERROR);
+    char text[UCT_NPRDMA_RECORD_MESSAGE];
+
+    /* A child made by fork() has no record, and one that is closed says more
+     * than these messages */
+    if ((level > UCS_LOG_LEVEL_WARN) || (uct_nprdma_record.pid != getpid()) ||
+        !strcmp(uct_nprdma_record.state, UCT_NPRDMA_RECORD_CLOSED) ||
+        pthread_mutex_trylock(&uct_nprdma_record.lock)) {
+        return UCS_LOG_FUNC_RC_CONTINUE;
+    }
+
+    if (uct_nprdma_record.messages.length <
+        (is_error ? UCT_NPRDMA_RECORD_ERRORS : UCT_NPRDMA_RECORD_WARNINGS)) {
+        vsnprintf(text, sizeof(text), message, args);
+        nprdma_record_add(&uct_nprdma_record.messages,
+                          is_error ? "error" : "warning", "%s", text);
+    }
+    pthread_mutex_unlock(&uct_nprdma_record.lock);
+    uct_nprdma_record_write(uct_nprdma_record.state, "");
+    return UCS_LOG_FUNC_RC_CONTINUE;
+}
+
+void uct_nprdma_record_listen(void)
+{
+    if (nprdma_record_directory() != NULL) {
+        ucs_log_push_handler(uct_nprdma_record_log);
+    }
 }
 
 int uct_nprdma_record_page(void)
@@ -166,7 +133,7 @@ int uct_nprdma_record_page(void)
     unsigned i;
 
     for (i = 0; (fd < 0) && ((i == 0) || (errno == EEXIST)); ++i) {
-        snprintf(suffix, sizeof(suffix), "%u.page", i);
+        snprintf(suffix, sizeof(suffix), ".%u.page", i);
         if (!uct_nprdma_record_path(path, sizeof(path), suffix)) {
             return -1;
         }
