@@ -7,7 +7,7 @@ cd "$(dirname "$0")" || exit 1
 for tool in autoreconf automake libtoolize pkg-config; do
     command -v $tool >/dev/null || {
         echo "autogen.sh: error: $tool not found: apt-get install autoconf" \
-             "automake libtool pkg-config" >&2
+             "automake libtool pkgconf" >&2
         exit 1
     }
 done

@@ -4,7 +4,7 @@
 # (source tree), work (build trees and logs) and me (their own name).
 
 # Packages to build, install and use nprdma with Open MPI
-PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkg-config dpkg-dev
+PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkgconf dpkg-dev
     ca-certificates libucx-dev ucx-utils libibverbs-dev openmpi-bin
     libopenmpi-dev gnuplot-nox man-db python3 git
     systemtap-sdt-dev"
