@@ -58,7 +58,7 @@ preload_status_t ucs_module_global_init(void);
  * in nprdma.env. */
 #define PRELOAD_ALLOC_PRIO "md:sysv,md:posix,md:*,mmap,thp,heap"
 
-/* A function of each UCX that has been served */
+/* PRELOAD_STATUS of each UCX that has been served */
 static const void     *preload_served[PRELOAD_MAX_UCX];
 static pthread_mutex_t preload_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -190,12 +190,12 @@ static void *preload_own_symbol(const void *address, const char *name)
     return (lib == NULL) ? NULL : dlsym(lib, name);
 }
 
-/* Finds out the version of the UCX to which a function of this name belongs,
- * and the suffix of its libuct. Only libucp has a version. A program that uses
- * UCT alone does not load it, so it is looked for beside the others, and kept
- * open. Returns 0 if there is none. */
-static int preload_find_ucx(const char *name, const void *function,
-                            char *libdir, preload_ucx_t *ucx)
+/* Finds out the version of the UCX that has this function in libucs, and the
+ * suffix of its libuct. Only libucp has a version. A program that uses UCT alone
+ * does not load it, so it is looked for beside libucs, and kept open. Returns 0
+ * if there is none. */
+static int preload_find_ucx(const void *status, char *libdir,
+                            preload_ucx_t *ucx)
 {
     char pattern[PATH_MAX + sizeof("/libucp-*.so*")];
     preload_ucp_version_t get_version = NULL;
@@ -203,7 +203,7 @@ static int preload_find_ucx(const char *name, const void *function,
     size_t i;
     void *ucp;
 
-    if (!preload_directory(function, libdir, ucx->suffix)) {
+    if (!preload_directory(status, libdir, ucx->suffix)) {
         return 0;
     }
 
@@ -212,7 +212,7 @@ static int preload_find_ucx(const char *name, const void *function,
     glob(pattern, 0, NULL, &files);
     for (i = 0; (i < files.gl_pathc) && (get_version == NULL); ++i) {
         ucp = dlopen(files.gl_pathv[i], RTLD_LAZY | RTLD_LOCAL);
-        if ((ucp != NULL) && (dlsym(ucp, name) == function)) {
+        if ((ucp != NULL) && (dlsym(ucp, PRELOAD_STATUS) == status)) {
             preload_directory(dlsym(ucp, PRELOAD_QUERY), libdir, ucx->suffix);
             get_version = (preload_ucp_version_t)dlsym(ucp, "ucp_get_version");
             get_version(&ucx->major, &ucx->minor, &ucx->release);
@@ -295,8 +295,8 @@ static const char *preload_choose(const preload_ucx_t *ucx,
 /* Puts the path of the component for this UCX into a buffer. Looks beside this
  * library, so that a moved or staged installation works; if no component is
  * there, in the configured directory. */
-static int preload_component_path(const char *name, const void *function,
-                                  char *buffer, size_t size)
+static int preload_component_path(const void *status, char *buffer,
+                                  size_t size)
 {
     char base[PATH_MAX] = "", libdir[PATH_MAX] = "";
     struct dirent **names = NULL;
@@ -316,7 +316,7 @@ static int preload_component_path(const char *name, const void *function,
     }
     count = MAX(count, 0);
 
-    known  = preload_find_ucx(name, function, libdir, &ucx) ? &ucx : NULL;
+    known  = preload_find_ucx(status, libdir, &ucx) ? &ucx : NULL;
     chosen = preload_choose(known, names, count);
     if (chosen != NULL) {
         snprintf(buffer, size, "%s/%s/libuct_nprdma.so.0", base, chosen);
@@ -331,24 +331,23 @@ static int preload_component_path(const char *name, const void *function,
     return chosen != NULL;
 }
 
-static void preload_load(const char *name, const void *function)
+static void preload_load(const void *status)
 {
     const char *path = secure_getenv("NPRDMA_COMPONENT");
     int mode         = RTLD_NOW | RTLD_LOCAL;
     char buffer[PATH_MAX + NAME_MAX + sizeof("//libuct_nprdma.so.0")];
-    void *status;
+    void *visible;
 
     if (path == NULL) {
-        if (!preload_component_path(name, function, buffer, sizeof(buffer))) {
+        if (!preload_component_path(status, buffer, sizeof(buffer))) {
             return;
         }
         path = buffer;
     }
 
     /* If another UCX is visible to all, its symbols must not come first */
-    status = dlsym(RTLD_DEFAULT, PRELOAD_STATUS);
-    if ((status != NULL) &&
-        (status != preload_own_symbol(function, PRELOAD_STATUS))) {
+    visible = dlsym(RTLD_DEFAULT, PRELOAD_STATUS);
+    if ((visible != NULL) && (visible != status)) {
         mode |= RTLD_DEEPBIND;
     }
     if (dlopen(path, mode) == NULL) {
@@ -356,18 +355,17 @@ static void preload_load(const char *name, const void *function)
     }
 }
 
-/* Loads the component for the UCX to which a function of this name belongs.
- * It may have been loaded for another function of it, which changes nothing. */
-static void preload_serve(const char *name, const void *function)
+/* Loads the component for the UCX of a library, once */
+static void preload_serve(const void *address)
 {
+    const void *status = preload_own_symbol(address, PRELOAD_STATUS);
     int i;
 
     pthread_mutex_lock(&preload_lock);
-    for (i = 0; (i < PRELOAD_MAX_UCX) && (preload_served[i] != function);
-         ++i) {
+    for (i = 0; (i < PRELOAD_MAX_UCX) && (preload_served[i] != status); ++i) {
         if (preload_served[i] == NULL) {
-            preload_served[i] = function;
-            preload_load(name, function);
+            preload_served[i] = status;
+            preload_load(status);
             break;
         }
     }
@@ -401,7 +399,7 @@ uct_query_components(void ***components_p, unsigned *num_components_p)
         return PRELOAD_ERR_UNSUPPORTED;
     }
 
-    preload_serve(PRELOAD_QUERY, (const void*)query);
+    preload_serve((const void*)query);
     return query(components_p, num_components_p);
 }
 
@@ -415,8 +413,6 @@ uct_query_components(void ***components_p, unsigned *num_components_p)
 __attribute__((visibility("default"))) preload_status_t
 ucs_module_global_init(void)
 {
-    const void *libucs = __builtin_return_address(0);
-
-    preload_serve(PRELOAD_STATUS, preload_own_symbol(libucs, PRELOAD_STATUS));
+    preload_serve(__builtin_return_address(0));
     return PRELOAD_OK;
 }

@@ -83,7 +83,7 @@ static size_t uct_nprdma_abi_symbol_size(const char *name)
     ElfW(Sym) *symbol;
     Dl_info info;
 
-    if ((address == NULL) ||
+    if ((address == NULL) || uct_nprdma_abi_is_other(address) ||
         (dladdr1(address, &info, (void**)&symbol, RTLD_DL_SYMENT) == 0) ||
         (symbol == NULL) || (info.dli_saddr != address)) {
         return 0;
@@ -139,7 +139,9 @@ static int uct_nprdma_abi_check_version(void)
  * keep their size. A libucs without statistics does not have this function. */
 static int uct_nprdma_abi_check_stats(void)
 {
-    if (dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc") == NULL) {
+    void *address = dlsym(RTLD_DEFAULT, "ucs_stats_node_alloc");
+
+    if ((address == NULL) || uct_nprdma_abi_is_other(address)) {
         return 1;
     }
 
