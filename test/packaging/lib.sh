@@ -28,7 +28,7 @@ mkdir -p "$work/logs"
 release=${NPRDMA_PACKAGING_RELEASE:-$(. /etc/os-release &&
     echo "${VERSION_CODENAME:-}")}
 mkdir -p "$roots"
-version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\([0-9.]*\)\])$/\1/p' \
+version=$(sed -n 's/^AC_INIT(\[nprdma\], \[\([0-9.]*\)\].*/\1/p' \
     "$top/configure.ac")
 
 # Makes $root the root that is as mmdebstrap has made it. It is only copied.
