@@ -21,7 +21,8 @@ PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
     libtcmalloc-minimal4 patchelf"
 
 # Programs and libraries over nprdma, for contrib/check --full
-PACKAGES_CONSUMERS="lammps libfabric-bin"
+PACKAGES_CONSUMERS="lammps libfabric-bin gfortran meson ninja-build libabsl-dev
+    libasio-dev libgmock-dev pybind11-dev libtomlplusplus-dev"
 
 # Roots of Debian, and an image of them, for the tests of packages
 PACKAGES_ROOTS="mmdebstrap debian-archive-keyring util-linux buildah"
