@@ -11,8 +11,8 @@ class Nprdma(AutotoolsPackage):
     """UCX transport that does RDMA without pinning memory. MPI and other
     programs on UCX use it without a rebuild. It brings an emulated RDMA NIC."""
 
-    # contrib/release fills in what is between two @. Its tarballs have no public
-    # place yet: Spack finds them at the address NPRDMA_RELEASES, or in a mirror.
+    # contrib/release fills in @WORD@. Its tarballs have no public place yet:
+    # Spack finds them at the address NPRDMA_RELEASES, or in a mirror.
     homepage = "@PACKAGE_BUGREPORT@"
     url = os.environ.get("NPRDMA_RELEASES", "file:///NPRDMA_RELEASES-is-not-set"
                          ) + "/nprdma-@VERSION@.tar.xz"
