@@ -191,9 +191,9 @@ static void *preload_own_symbol(const void *address, const char *name)
 }
 
 /* Finds out the version of the UCX that has this function in libucs, and the
- * suffix of its libuct. Only libucp has a version. A program that uses UCT alone
- * does not load it, so it is looked for beside libucs, and kept open. Returns 0
- * if there is none. */
+ * suffix of its libuct. Only libucp has a version. A program that uses UCT
+ * alone does not load it, so it is looked for beside libucs, and kept open.
+ * Returns 0 if there is none. */
 static int preload_find_ucx(const void *status, char *libdir,
                             preload_ucx_t *ucx)
 {
