@@ -135,7 +135,7 @@ suite_run() {
     return $status
 }
 
-# suite_carried RANKS BYTES: so many processes of the last run used nprdma,
+# suite_carried RANKS BYTES: RANKS processes of the last run used nprdma,
 # which carried as much at least, and repaired pages if they are absent at
 # random. Over TCP none did.
 suite_carried() {

@@ -68,7 +68,7 @@ void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
 
 
-/* Find out whether an access that nobody waits for may be a fault for a
+/* Find out whether an access that no caller waits for may be a fault for a
  * userfaultfd of the application: its thread may be the one that waits for us.
  * Accesses none of the pages, NPRDMA_PAGEIN_PROBE_MAX at most. Nonzero if the
  * first absent page is watched, or with `write` one that is protected. Zero as

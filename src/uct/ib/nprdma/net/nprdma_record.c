@@ -38,7 +38,7 @@ static uint64_t uct_nprdma_record_key;
 
 /* The first messages of UCX in this process, and what its last record said */
 static struct {
-    pthread_mutex_t      lock; /* of the messages; nobody waits for it */
+    pthread_mutex_t      lock; /* of the messages; no thread waits */
     nprdma_record_text_t messages;
     _Atomic(const char*) state;
     _Atomic(pid_t)       pid;
