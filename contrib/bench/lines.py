@@ -13,6 +13,9 @@ prio    small operations beside large ones of the same endpoint. In "off" nprdma
         has no scheduler, which has to show. "link" is on a link (NPEMU_LINK),
         which is busy all the time unless the CPU is too slow for it. "cost" is
         what the scheduler costs where nothing competes.
+device  a device that need not be the emulated one (--device), in the modes that
+        need no kernel module, next to UCX's own RC transport, which pins
+plot    what README's plot shows, without limits
 order   puts that overlap nowhere, over two installations of nprdma (--old)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
@@ -27,7 +30,7 @@ from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
 
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7, "order": 21,
-                 "prio": 7, "mpi": 1, "kernel": 5}
+                 "prio": 7, "device": 5, "plot": 5, "mpi": 1, "kernel": 5}
 
 # Groups whose programs run on an installation, so that two can be compared
 OLD_AND_NEW = ("small", "large", "start", "revoke", "prio", "order")
@@ -344,6 +347,46 @@ PRIO = [
         [difference("nprdma", "unscheduled", "<=", 0.01)], turns=more_turns),
 ]
 
+def device_rows(mode):
+    """Nothing is promised of a device that was never seen."""
+    def row(test, what, field, unit, sizes):
+        words = f"-t {test} -s {{size}} -n {{count}} -w {{warm}}"
+        return Row("device." + mode, what, probes.on_device(
+            field, words, volume(GIB, 20000)), (mode, "pinned"),
+            [ratio(mode, "pinned")], unit, sizes)
+
+    return [row("tag_lat", "tag latency", LATENCY, "us", (8, 8192)),
+            row("ucp_get", "get latency", LATENCY, "us", (8, 4096, 65536)),
+            row("tag_bw", "tag bandwidth", BANDWIDTH, "MB/s", BULK)]
+
+
+def plot_row(kind, what, command, contestants, unit, sizes):
+    """Values that are drawn, without limits."""
+    return Row("plot." + kind, what, command, contestants, notes(*contestants),
+               unit, sizes, prepare=probes.unlimited_memlock)
+
+
+PAIR = ("nprdma", "verbs")
+PLOT_SIZES = (64, 1024, 4096, 16384, *BULK)
+PLOT = [
+    plot_row("get", "get, latency", perftest(
+        LATENCY, "-t ucp_get -s {size} -n {count} -w {warm}",
+        volume(GIB, 20000)), PAIR, "us", PLOT_SIZES),
+    plot_row("tag", "tag messages, bandwidth", perftest(
+        BANDWIDTH, TAG_BW, volume(2 * GIB, 100000)), PAIR, "MB/s", PLOT_SIZES),
+    plot_row("registration", "registration and deregistration",
+             probes.registration, ("nprdma", "covered", "verbs"), "us",
+             (4096, 65536, MIB, 16 * MIB, 256 * MIB)),
+    plot_row("beside", "get of 8 B beside two puts of this size",
+             probes.beside_puts, ("nprdma", "unscheduled", "verbs"), "us",
+             (*BULK, 16 * MIB)),
+]
+PLOT_NAMES = {"nprdma": "nprdma", "covered": "nprdma, memory covered",
+              "unscheduled": "nprdma, UCX_NPRDMA_SCHED=n",
+              "verbs": "rc_verbs, pinned"}
+
+DEVICE = [*device_rows("copy"), *device_rows("odp")]
+
 GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
-          "prio": PRIO, "order": ORDER, "mpi": mpi_lines.MPI,
-          "kernel": kernel.KERNEL}
+          "prio": PRIO, "order": ORDER, "device": DEVICE, "plot": PLOT,
+          "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}

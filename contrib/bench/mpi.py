@@ -1,36 +1,17 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
-"""Lines mpi.*: MPI with 2 and 4 ranks over nprdma next to tcp, many figures in
-one run."""
+"""Lines mpi.*: MPI with 2 and 4 ranks over nprdma next to UCX's shared memory
+and tcp, many figures in one run."""
 
 import os
-import subprocess
 
+import plot
 from measure import Row, median, ratio
 
 KINDS = {"latency": ("Latency, microseconds (smaller is better)", "us"),
          "bandwidth": ("Bandwidth, MB/s (larger is better)", "MB/s"),
          "allreduce": ("Allreduce, microseconds (smaller is better)", "us")}
 RANKS = (2, 4)
-PLOT = r"""
-set terminal pngcairo size 1200,520 font "sans,11"
-set output "{plot}"
-set datafile commentschars "LBAb"
-set multiplot layout 1,2 title "Open MPI over nprdma (emulated RNIC) and tcp"
-set style data linespoints
-set logscale x 2
-set logscale y 10
-set grid
-set xlabel "message size, bytes"
-set format x "2^{{%L}}"
-names = "'nprdma 2 ranks' 'tcp 2 ranks' 'nprdma 4 ranks' 'tcp 4 ranks'"
-set key left top
-set ylabel "latency, microseconds"
-plot for [c=2:5] "{table}" index 0 using 1:c title word(names, c - 1)
-set ylabel "bandwidth, MB/s"
-set key right bottom
-plot for [c=2:5] "{table}" index 1 using 1:c title word(names, c - 1)
-unset multiplot
-"""
+CONTESTANTS = ("nprdma", "shm", "tcp")
 LAST_SIZE = 2097152
 
 
@@ -55,56 +36,48 @@ def sweep(kind, ranks):
 
 
 def by_size(values):
-    """nprdma : tcp for each size."""
-    return [ratio(name, name.replace("nprdma", "tcp"),
-                  size=int(name.partition("@")[2]))
-            for name in values if name.startswith("nprdma@")]
+    """nprdma : tcp for each size, and what shared memory takes."""
+    sizes = [name.partition("@")[2] for name in values
+             if name.startswith("nprdma@")]
+    return [ratio(f"nprdma@{size}", f"tcp@{size}", size=int(size))._replace(
+        show=[f"{name}@{size}" for name in CONTESTANTS]) for size in sizes]
 
 
 MPI = [Row(f"mpi.{kind}", f"MPI {kind}, {ranks} ranks", sweep(kind, ranks),
-           ("nprdma", "tcp"), by_size, KINDS[kind][1])
+           CONTESTANTS, by_size, KINDS[kind][1])
        for kind in KINDS for ranks in RANKS]
 
 
 def text_table(results):
-    """The figures by size, nprdma and tcp with 2 and with 4 ranks. gnuplot
-    reads it as well: two empty lines end what one plot shows."""
+    """The figures by size, with 2 and with 4 ranks."""
     medians = {(r["what"], r["size"], name): median(values)
                for r in results for name, values in r["values"].items()}
     lines = []
     for kind, (title, _unit) in KINDS.items():
-        lines += [title, "     bytes   2 ranks: nprdma       tcp"
-                         "   4 ranks: nprdma       tcp"]
+        lines += [title, " " * 10 + "".join(
+            f"{f'{ranks} ranks:':>11}" + "".join(
+                f"{name:>10}" for name in CONTESTANTS) for ranks in RANKS)]
         for size in sorted({r["size"] for r in results
                             if r["line"] == f"mpi.{kind}"}):
-            cells = [medians[f"MPI {kind}, {ranks} ranks", size, name]
-                     for ranks in RANKS for name in ("nprdma", "tcp")]
-            lines.append("{:10d}   {:15.2f} {:9.2f}   {:15.2f} {:9.2f}".format(
-                size, *cells))
-        lines += ["", ""]
+            lines.append(f"{size:10d}" + "".join(" " * 11 + "".join(
+                f"{medians[f'MPI {kind}, {ranks} ranks', size, name]:10.2f}"
+                for name in CONTESTANTS) for ranks in RANKS))
+        lines.append("")
     return "\n".join(lines)
 
 
-def draw(table, plot):
-    """The plot, by gnuplot. Returns whether it is there."""
-    try:
-        return subprocess.run(
-            ["gnuplot"], input=PLOT.format(table=table, plot=plot),
-            check=False, text=True).returncode == 0
-    except FileNotFoundError:
-        return False
-
-
-def finish(results, output):
+def finish(results, facts, output):
     """Writes and prints the table, and draws the plot, if all lines were
     measured."""
     if {f"mpi.{kind}" for kind in KINDS} != {r["line"] for r in results}:
         return
     os.makedirs(output, exist_ok=True)
-    table, plot = text_table(results), os.path.join(output, "nprdma-tcp.png")
-    path = os.path.join(output, "table.txt")
-    with open(path, "w") as file:
+    table = text_table(results)
+    with open(os.path.join(output, "table.txt"), "w") as file:
         file.write(table)
-    print(f"plot: {plot}" if draw(path, plot) else
-          "no plot: gnuplot is not installed (gnuplot-nox)")
+    plot.finish(os.path.join(output, "nprdma-tcp.png"), facts, [
+        (f"MPI {kind}, {ranks} ranks, nprdma on the emulated RNIC",
+         KINDS[kind][1], plot.points(results, f"MPI {kind}, {ranks} ranks",
+                                     {name: name for name in CONTESTANTS}))
+        for kind in ("latency", "bandwidth") for ranks in RANKS])
     print("\n" + table.rstrip())

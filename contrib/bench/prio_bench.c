@@ -1,13 +1,13 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Small operations beside two large ones of 16 MiB of the same endpoint, which
- * are posted again whenever they are done:
+ * Small operations beside two large ones of 16 MiB, or of SIZE, of the same
+ * endpoint, which are posted again whenever they are done:
  *
- *   tag BULK    a tag message of 8 bytes there and back
- *   get BULK    a get of 8 bytes
- *   add BULK    a fetch-add of 8 bytes
- *   flood BULK  puts of 8 bytes, a million a second if the machine can
+ *   tag BULK [SIZE]  a tag message of 8 bytes there and back
+ *   get BULK [SIZE]  a get of 8 bytes
+ *   add BULK [SIZE]  a fetch-add of 8 bytes
+ *   flood BULK       puts of 8 bytes, a million a second if the machine can
  *
  * BULK is put, get, tag or, for the times without any, none.
  *
@@ -51,6 +51,7 @@ static size_t           bytes; /* Of each */
 static unsigned long    num_done;
 static double           last_done, longest_gap;
 
+static size_t           large_bytes = LARGE_BYTES;
 static const char       *probe, *bulk;
 
 static uint64_t features(void)
@@ -196,7 +197,7 @@ static void measure_latency(void)
     ucs_status_ptr_t small;
 
     CHECK(values != NULL, "malloc: %m");
-    start_large(strcmp(bulk, "none") ? NUM_LARGE : 0, LARGE_BYTES);
+    start_large(strcmp(bulk, "none") ? NUM_LARGE : 0, large_bytes);
     do {
         from  = now_us();
         small = post_small();
@@ -217,7 +218,7 @@ static void measure_latency(void)
     sort_values(values, count);
     printf("p50_us %.2f p99_us %.2f values %zu mb_per_s %.1f\n",
            values[count / 2], values[count * 99 / 100], count,
-           num_done * LARGE_BYTES / (now - begin));
+           num_done * large_bytes / (now - begin));
     free(values);
 }
 
@@ -282,16 +283,19 @@ int main(int argc, char **argv)
 {
     bool is_tag, is_rma, is_small;
 
-    probe    = (argc == 3) ? argv[1] : "";
-    bulk     = (argc == 3) ? argv[2] : "";
+    probe    = (argc == 3) || (argc == 4) ? argv[1] : "";
+    bulk     = *probe ? argv[2] : "";
+    if (argc == 4) {
+        large_bytes = strtoul(argv[3], NULL, 10);
+    }
     is_rma   = !strcmp(bulk, "put") || !strcmp(bulk, "get");
     is_tag   = !strcmp(bulk, "tag") || !strcmp(bulk, "none");
     is_small = !strcmp(probe, "tag") || !strcmp(probe, "get") ||
                !strcmp(probe, "add");
-    if (!(is_small && (is_rma || is_tag)) &&
-        !(is_rma && !strcmp(probe, "flood"))) {
-        fprintf(stderr, "usage: prio_bench tag|get|add put|get|tag|none\n"
-                        "       prio_bench flood put|get\n");
+    if ((!(is_small && (is_rma || is_tag)) &&
+         !(is_rma && !strcmp(probe, "flood"))) ||
+        (large_bytes == 0) || (large_bytes > LARGE_BYTES)) {
+        fprintf(stderr, "usage: see the top of prio_bench.c\n");
         return 2;
     }
     return run_both(target_main, initiator_main);

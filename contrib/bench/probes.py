@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from session import TOP, BenchError, field_of
+from session import TOP, BenchError, Skip, field_of
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -47,6 +47,17 @@ def perftest(field, words, count=0, warm=50):
     return command
 
 
+def on_device(field, words, count=0, warm=50):
+    """The same where a contestant may not work: skipped with UCX's reason."""
+    def command(session, contestant, size):
+        try:
+            return perftest(field, words, count, warm)(session, contestant,
+                                                       size)
+        except BenchError as error:
+            raise Skip(f"{contestant} does not work: {error}") from error
+    return command
+
+
 def uct(words, count=0, warm=50):
     """Latency of ucx_perftest over UCT."""
     def command(session, contestant, size):
@@ -81,6 +92,13 @@ def reg(kind):
             {"UCX_IB_REG_METHODS": "direct"} if is_verbs else None)
         return field_of(out, "us")
     return command
+
+
+def registration(session, contestant, size):
+    """Of fresh memory, or for the contestant "covered" of known memory."""
+    is_covered = contestant == "covered"
+    return reg("covered" if is_covered else "first")(
+        session, "nprdma" if is_covered else contestant, size)
 
 
 def mpi(ranks, words, fields=None):
@@ -134,6 +152,12 @@ def prio(probe, bulk):
                 f"{contestant} p99": field_of(out, "p99_us"),
                 f"{contestant} mb": field_of(out, "mb_per_s")}
     return command
+
+
+def beside_puts(session, contestant, size):
+    """A get of 8 B beside puts of a size."""
+    return field_of(session.ucx(contestant, "prio_bench",
+                                ["get", "put", str(size)]), "p50_us")
 
 
 def linked(probe, bulk):

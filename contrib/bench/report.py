@@ -98,11 +98,22 @@ class Report:
             self.missed += 1
 
 
+def ucx_version():
+    """Of the UCX that programs find; its releases say it in two ways."""
+    said = ""
+    with contextlib.suppress(OSError):
+        said = subprocess.run(["ucx_info", "-v"], stdout=subprocess.PIPE,
+                              text=True, check=False).stdout
+    found = re.search(r"ersion[ =:]+([0-9.]+)", said)
+    return found.group(1) if found else "unknown"
+
+
 def facts(command):
     """Of this run."""
     return {"date": datetime.datetime.now().astimezone().isoformat(
                 timespec="seconds"),
-            "commit": commit(), "machine": machine(), "command": command}
+            "commit": commit(), "command": command,
+            "machine": f"{machine()}, UCX {ucx_version()}"}
 
 
 def save(results, path):

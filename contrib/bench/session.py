@@ -43,7 +43,12 @@ CONTESTANTS = {
     "unscheduled-atomic": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "atomic"},
     "unscheduled-relaxed": {**UNSCHEDULED, "UCX_NPRDMA_ORDER": "ucp"},
     "tcp": {"UCX_TLS": "tcp"},
+    "shm": {"UCX_TLS": "shm,self"},
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
+    # On a device that need not be the emulated one
+    "copy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "copy"},
+    "odp": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "odp"},
+    "pinned": {"UCX_TLS": "rc"},
 }
 
 # The C library writes the buffers that it gives to UCX, because for most tests
@@ -52,6 +57,8 @@ CONTESTANTS = {
 WRITTEN = {"UCX_ALLOC_PRIO": "heap", "UCX_NPRDMA_ALLOC": "heap",
            "UCX_RC_VERBS_ALLOC": "heap", "UCX_TCP_ALLOC": "heap",
            "MALLOC_PERTURB_": "85"}
+
+EMULATED = "npemu0:1"
 
 # With MPI in it, as Debian 13's, it wants two ranks unless its input is a
 # terminal
@@ -100,12 +107,13 @@ class Session:
     """One run: directory `work` for what is compiled and printed, `prefix`
     where nprdma is installed. `programs` is a directory with compiled programs;
     None: this compiles them into `work`. `more` is added to each environment.
-    `old` is None, or the session of another installation that this one is
-    compared with."""
+    `device` is as for UCX_NET_DEVICES. `old` is None, or the session of another
+    installation that this one is compared with."""
 
-    def __init__(self, work, prefix, programs=None, more=None):
+    def __init__(self, work, prefix, programs=None, more=None,
+                 device=EMULATED):
         self.work, self.prefix, self.old = work, prefix, None
-        self.programs, self.more = programs, more or {}
+        self.programs, self.more, self.device = programs, more or {}, device
         self.cpus = os.sysconf("SC_NPROCESSORS_ONLN")
         self.other = str(1 if self.cpus > 1 else 0)
         self.half_of_memory = available_memory() // 2
@@ -130,7 +138,7 @@ class Session:
             self.settings[transports] = self.read(transports)
         env = {**self.settings[transports], **CONTESTANTS[contestant],
                **self.more}
-        if contestant == "verbs":
+        if contestant in ("verbs", "pinned") and self.device == EMULATED:
             env["LD_PRELOAD"] = find_shim(self.prefix)
         env.update(more or {})
         return env
@@ -143,8 +151,11 @@ class Session:
         env["UCX_TLS"] = transports
         env = read_settings(self.prefix, env)
         # Pinned memory of all contestants is really locked, as by a NIC
-        env.update(UCX_NPRDMA_EMULATION="yes", NPEMU_PIN="mlock",
-                   UCX_WARN_UNUSED_ENV_VARS="n",
+        env.update({"UCX_NPRDMA_EMULATION": "yes", "NPEMU_PIN": "mlock"}
+                   if self.device == EMULATED else
+                   {"UCX_NPRDMA_EMULATION": "no",
+                    "UCX_NET_DEVICES": self.device})
+        env.update(UCX_WARN_UNUSED_ENV_VARS="n",
                    OMPI_MCA_rmaps_base_oversubscribe="1",
                    # The same for Open MPI 5
                    PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe")
@@ -240,10 +251,12 @@ class Session:
             if server.poll() is not None:
                 break
             time.sleep(0.1)
-        for log in ("server", "server.errors", "client.errors"):
-            sys.stderr.write(self.text(log))
-        raise BenchError(f"ucx_perftest {' '.join(words)} over {contestant} "
-                         "failed")
+        said = "".join(map(self.text, ("server", "client", "server.errors",
+                                       "client.errors")))
+        errors = re.findall(r"\b(?:ERROR|FATAL) +(.*)", said)
+        raise BenchError(errors[0] if errors else
+                         f"ucx_perftest {' '.join(words)} over {contestant} "
+                         f"failed: {said}")
 
     def cleanup(self):
         """What rows asked for, the last one first."""
