@@ -27,7 +27,7 @@ struct nprdma_event_counts {
 };
 
 /* Both rest areas, at which views of absent pages point */
-#define NPRDMA_CTX_REST_BYTES	(2L * NPRDMA_REST_PAGES * PAGE_SIZE)
+#define NPRDMA_CTX_REST_BYTES	(2L * (PAGE_SIZE << NPRDMA_REST_ORDER))
 
 /*
  * An open file of /dev/nprdma. It belongs to the address space that opened it.

@@ -12,7 +12,7 @@
 #include "nprdma_pte.h"
 #include "nprdma_view.h"
 
-/* Pages of the trial view: more than a leaf table, not a multiple of 8 */
+/* Of the trial view: more than a leaf table, no multiple of NPRDMA_REST_PAGES */
 #define TRIAL_PAGES	1027
 
 /*
@@ -177,9 +177,10 @@ static int check_caches(struct pci_dev *pdev,
 			const struct nprdma_pte_root *root,
 			struct nprdma_reason *why)
 {
-	if (root->caching_mode && !allow_caching_mode)
+	if ((root->flags & NPRDMA_DEVICE_CACHING_MODE) && !allow_caching_mode)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the device's VT-d unit is in caching mode: a hypervisor shadows its tables, and the device would fault while a page is re-pointed");
+					 "the device's %s unit is in caching mode: a hypervisor shadows its tables, and the device would fault while a page is re-pointed",
+					 root->unit->name);
 	if (uses_ats(pdev) && !allow_ats)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device caches translations itself (ATS), which has not been tested (kernel parameter pci=noats)");
@@ -259,13 +260,7 @@ static void fill_info(struct pci_dev *pdev, const struct iommu_domain *domain,
 		      const struct nprdma_pte_root *root,
 		      struct nprdma_device_info *info)
 {
-	info->flags = NPRDMA_DEVICE_KNOWN;
-	if (root->scalable)
-		info->flags |= NPRDMA_DEVICE_SCALABLE;
-	if (root->first_stage)
-		info->flags |= NPRDMA_DEVICE_FIRST_STAGE;
-	if (root->caching_mode)
-		info->flags |= NPRDMA_DEVICE_CACHING_MODE;
+	info->flags = NPRDMA_DEVICE_KNOWN | root->flags;
 	if (uses_ats(pdev))
 		info->flags |= NPRDMA_DEVICE_ATS;
 	if (uses_relaxed_ordering(pdev))
@@ -280,14 +275,14 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 		     struct nprdma_reason *why)
 {
 	nprdma_reason_set(why, 0,
-			  "%s: Intel VT-d, %s, %u levels, found by %s, page walks %s, caching mode %s, ATS %s, relaxed ordering %s, invalidations of at most 2^%u pages, page sizes %#llx",
-			  pci_name(pdev),
-			  root->first_stage ? "scalable mode, first stage" :
-			  root->scalable ? "scalable mode, second stage" :
-			  "legacy mode", root->levels,
-			  root->generic ? "DMAR and generic_pt" : "DMAR",
+			  "%s: %s, %s, %u levels, found by %s%s, page walks %s, caching mode %s, ATS %s, relaxed ordering %s, invalidations of at most 2^%u pages, page sizes %#llx",
+			  pci_name(pdev), root->unit->name,
+			  root->unit->mode(root), root->levels,
+			  root->unit->source,
+			  root->generic ? " and generic_pt" : "",
 			  root->coherent ? "coherent" : "not coherent",
-			  root->caching_mode ? "on" : "off",
+			  root->flags & NPRDMA_DEVICE_CACHING_MODE ?
+			  "on" : "off",
 			  uses_ats(pdev) ? "on" : "off",
 			  info->flags & NPRDMA_DEVICE_RELAXED_ORDERING ?
 			  "on" : "off", root->max_order, info->page_sizes);

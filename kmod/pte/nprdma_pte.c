@@ -2,8 +2,8 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 /*
- * The part of the PTE engine that both formats of VT-d tables share: tables of
- * 512 entries of 64 bits, 3 to 5 levels, bits 51:12 of an entry the address.
+ * The part of the PTE engine that all formats share: tables of 512 entries of 64
+ * bits in several levels.
  */
 
 #include <linux/bits.h>
@@ -15,15 +15,6 @@
 #include <asm/cacheflush.h>
 
 #include "nprdma_pte.h"
-
-#define PTE_ADDR		GENMASK_ULL(51, 12)
-#define PTE_LARGE		BIT_ULL(7)
-/* Second stage: an entry is present if it may be read or written */
-#define PTE_SS_READ		BIT_ULL(0)
-#define PTE_SS_WRITE		BIT_ULL(1)
-/* First stage: an entry that is present may be read */
-#define PTE_FS_PRESENT		BIT_ULL(0)
-#define PTE_FS_WRITE		BIT_ULL(1)
 
 #define PTE_LEVEL_BITS		9
 #define PTE_PER_TABLE		BIT(PTE_LEVEL_BITS)
@@ -41,12 +32,6 @@ static u64 *table_of(phys_addr_t phys)
 	return phys_to_virt(phys);
 }
 
-static bool is_present(const struct nprdma_pte_root *root, u64 entry)
-{
-	return entry & (root->first_stage ? PTE_FS_PRESENT :
-			(PTE_SS_READ | PTE_SS_WRITE));
-}
-
 /* The table whose entry for @iova is a 4 KiB leaf, NULL if there is none */
 static u64 *find_leaf_table(const struct nprdma_pte_root *root,
 			    dma_addr_t iova)
@@ -58,9 +43,9 @@ static u64 *find_leaf_table(const struct nprdma_pte_root *root,
 	for (level = root->levels; table && level > 1; level--) {
 		entry = READ_ONCE(table[(iova >> level_shift(level)) &
 					(PTE_PER_TABLE - 1)]);
-		if (!is_present(root, entry) || (entry & PTE_LARGE))
+		if (!root->format->is_table(entry, level))
 			return NULL;
-		table = table_of(entry & PTE_ADDR);
+		table = table_of(entry & root->format->address);
 	}
 	return table;
 }
@@ -75,51 +60,72 @@ static u64 *leaf_of(const struct nprdma_pte_run *run, unsigned long index)
 }
 
 /* Check that a leaf has exactly the permissions that were asked for */
-static int check_leaf(const struct nprdma_pte_root *root, u64 leaf,
+static int check_leaf(const struct nprdma_pte_format *format, u64 leaf,
 		      bool writable, struct nprdma_reason *why)
 {
-	u64 write = root->first_stage ? PTE_FS_WRITE : PTE_SS_WRITE;
-
-	if (!is_present(root, leaf))
+	if (!format->is_leaf(leaf))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "a mapped page has no 4 KiB entry in the I/O page table that was found");
-	if (!root->first_stage && !(leaf & PTE_SS_READ))
+	if ((leaf & format->read) != format->read)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "a mapped page may not be read according to the I/O page table");
 	/* For example, one erratum makes the driver map all pages writable */
-	if (!!(leaf & write) != writable)
+	if (((leaf & format->write) == format->write) != writable)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the IOMMU driver makes %s mappings although asked not to",
 					 writable ? "read-only" : "writable");
 	return 0;
 }
 
+static const struct nprdma_pte_unit_ops *const units[] = {
+	&nprdma_pte_vtd,
+};
+
+static const struct nprdma_pte_unit_ops *unit_of(struct device *dev)
+{
+	struct device *iommu = NULL;
+	size_t i;
+
+	if (dev->iommu && dev->iommu->iommu_dev)
+		iommu = dev->iommu->iommu_dev->dev;
+	for (i = 0; iommu && i < ARRAY_SIZE(units); i++)
+		if (units[i]->is_kind(iommu))
+			return units[i];
+	return NULL;
+}
+
 /*
  * Find the I/O page table of a device in the domain that the DMA API uses for
- * it. A driver is bound, or about to be. The VT-d unit is examined in any case:
- * it translates, and its capabilities are available only there. May sleep.
+ * it. A driver is bound, or about to be. The unit is examined in any case: it
+ * translates, and its capabilities are available only there. May sleep.
  * Returns 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
  */
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 		    struct nprdma_pte_root *root, struct nprdma_reason *why)
 {
+	const struct nprdma_pte_unit_ops *unit = unit_of(&pdev->dev);
 	struct nprdma_pte_root generic;
 	int ret;
 
-	ret = nprdma_pte_vtd_root(pdev, root, why);
+	*root = (struct nprdma_pte_root) { .unit = unit };
+	if (!unit)
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
+	ret = unit->root(pdev, root, why);
 	if (ret)
 		return ret;
 
-	ret = nprdma_pte_generic_root(domain, &generic);
+	ret = unit->generic_root(domain, &generic);
 	if (ret == -ENOENT)
 		return 0;
 	if (ret)
 		return nprdma_reason_set(why, ret,
 					 "the I/O page table has a format that is not supported");
 	if (generic.top != root->top || generic.levels != root->levels ||
-	    generic.first_stage != root->first_stage)
+	    generic.format != root->format)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the kernel's I/O page table and the one in the VT-d unit's registers differ");
+					 "the kernel's I/O page table and the one in the registers of the %s unit differ",
+					 unit->name);
 	root->coherent &= generic.coherent;
 	root->generic = true;
 	return 0;
@@ -151,6 +157,7 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 		return ERR_PTR(ret);
 	}
 	run->domain = domain;
+	run->address = root->format->address;
 	run->iova = iova;
 	run->npages = npages;
 	run->coherent = root->coherent;
@@ -168,7 +175,7 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 	}
 	for (i = 0; i < npages; i++) {
 		leaf = READ_ONCE(*leaf_of(run, i));
-		ret = check_leaf(root, leaf, writable, why);
+		ret = check_leaf(root->format, leaf, writable, why);
 		if (ret)
 			goto err;
 		if (!(i % PTE_PER_TABLE))
@@ -184,7 +191,7 @@ err:
 bool nprdma_pte_holds(const struct nprdma_pte_run *run, unsigned long index,
 		      phys_addr_t phys)
 {
-	return (READ_ONCE(*leaf_of(run, index)) & PTE_ADDR) == phys;
+	return (READ_ONCE(*leaf_of(run, index)) & run->address) == phys;
 }
 
 /* Whether both a leaf and iommu_iova_to_phys() say @phys */
@@ -219,10 +226,10 @@ void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 	u64 *leaf = leaf_of(run, index);
 	u64 old = READ_ONCE(*leaf);
 
-	if ((old & PTE_ADDR) == phys)
+	if ((old & run->address) == phys)
 		return;
 	/* One locked store, and a full barrier before the flush that follows */
-	xchg(leaf, (old & ~PTE_ADDR) | phys);
+	xchg(leaf, (old & ~run->address) | phys);
 	if (!run->coherent)
 		clflush_cache_range(leaf, sizeof(*leaf));
 }
@@ -235,6 +242,8 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
 	iommu_iotlb_gather_init(&gather);
 	iommu_iotlb_gather_add_range(&gather, pfn << PAGE_SHIFT,
 				     n << PAGE_SHIFT);
+	/* Arm's driver flushes nothing if it does not know the pages' size */
+	gather.pgsize = PAGE_SIZE;
 	iommu_iotlb_sync(run->domain, &gather);
 }
 

@@ -14,11 +14,14 @@
  *    unmaps it, which only the owner of the mapping does.
  *  - No other code writes a leaf of a mapped page, except for the accessed and
  *    dirty bits of the first stage, which a replaced leaf may lose.
- *  - VT-d reads a 64-bit entry atomically, so it uses the old or the new one.
+ *  - The IOMMU reads a 64-bit entry atomically, so it uses the old or the new
+ *    one.
  *
- * The root of the table comes from one of two back ends: the kernel's generic
- * page table, if its header is public (7.2), and the tables to which the
- * registers of the VT-d unit point. If both are available they have to agree.
+ * What depends on the kind of IOMMU stands behind two tables of functions, the
+ * unit's and the format's. The root of an I/O page table comes from the tables
+ * to which the registers of the unit point, and from the kernel's generic page
+ * table if its header is public (7.2). If both are available they have to
+ * agree.
  */
 
 #ifndef NPRDMA_PTE_H
@@ -30,22 +33,57 @@
 
 #include "nprdma_reason.h"
 
+/* What the entries of a table mean; all have 64 bits, 512 are a table */
+struct nprdma_pte_format {
+	u64	address;	/* bits of a physical address */
+	u64	read, write;	/* a leaf with the right has these bits */
+	/* Whether an entry of this level, above 1, leads to a table */
+	bool	(*is_table)(u64 entry, unsigned int level);
+	/* Whether an entry of level 1 maps 4 KiB */
+	bool	(*is_leaf)(u64 entry);
+};
+
+struct nprdma_pte_root;
+
+/* A kind of IOMMU */
+struct nprdma_pte_unit_ops {
+	const char	*name;
+	const char	*source;	/* of its registers' address */
+	/* Whether the kernel's driver of an IOMMU is for this kind */
+	bool	(*is_kind)(struct device *iommu);
+	/*
+	 * Find the page table of a function, which has no aliases, as the
+	 * hardware does. May sleep. Returns 0; -EOPNOTSUPP; -ENOMEM.
+	 */
+	int	(*root)(struct pci_dev *pdev, struct nprdma_pte_root *root,
+			struct nprdma_reason *why);
+	/*
+	 * Get the root of a domain of this kind of IOMMU from the kernel.
+	 * Returns 0; -ENOENT if this kernel or this domain has no generic page
+	 * table; -EOPNOTSUPP if it has another format.
+	 */
+	int	(*generic_root)(struct iommu_domain *domain,
+				struct nprdma_pte_root *root);
+	const char *(*mode)(const struct nprdma_pte_root *root); /* for a log */
+};
+
 /* The I/O page table of a device */
 struct nprdma_pte_root {
+	const struct nprdma_pte_unit_ops *unit;
+	const struct nprdma_pte_format *format;
 	phys_addr_t	top;		/* physical address */
-	unsigned int	levels;		/* 3 to 5 */
-	bool		first_stage;	/* format of the CPU's tables */
-	bool		scalable;	/* mode of the unit, for the log */
+	unsigned int	levels;
+	/* NPRDMA_DEVICE_xx of the unit */
+	u32		flags;
 	bool		coherent;	/* the unit snoops CPU caches */
 	bool		generic;	/* generic_pt has the same root */
-	/* The unit may cache absent entries, as a hypervisor's does */
-	bool		caching_mode;
 	unsigned int	max_order;	/* log2 of pages of an invalidation */
 };
 
 /* Leafs with contiguous IOVAs */
 struct nprdma_pte_run {
 	struct iommu_domain	*domain;
+	u64			address; /* see struct nprdma_pte_format */
 	dma_addr_t		iova;	/* of the first */
 	unsigned long		npages;
 	bool			coherent; /* see struct nprdma_pte_root */
@@ -77,11 +115,11 @@ bool nprdma_pte_agrees(struct nprdma_pte_run *run, unsigned long index,
 unsigned long nprdma_pte_next_table(const struct nprdma_pte_run *run,
 				    unsigned long index);
 
-/* The two back ends */
-int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
-			struct nprdma_reason *why);
-int nprdma_pte_generic_root(struct iommu_domain *domain,
-			    struct nprdma_pte_root *root);
+extern const struct nprdma_pte_format nprdma_pte_first_stage;
+extern const struct nprdma_pte_format nprdma_pte_second_stage;
+extern const struct nprdma_pte_unit_ops nprdma_pte_vtd;
+int nprdma_pte_generic_vtd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root);
 
 #else
 

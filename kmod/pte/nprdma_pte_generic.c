@@ -19,14 +19,9 @@
 /* MODULE_IMPORT_NS() takes a string in some kernels, and a symbol in others */
 MODULE_INFO(import_ns, "GENERIC_PT_IOMMU");
 
-/*
- * Get the root of a domain's table from the kernel, in a domain of the VT-d
- * driver, as only VT-d units have one of these two formats and the caller has
- * found such a unit. Returns 0; -ENOENT if this kernel or this domain has no
- * generic page table; -EOPNOTSUPP if it has another format.
- */
-int nprdma_pte_generic_root(struct iommu_domain *domain,
-			    struct nprdma_pte_root *root)
+/* struct nprdma_pte_unit_ops has what it returns */
+int nprdma_pte_generic_vtd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root)
 {
 	struct pt_iommu *pt = iommupt_from_domain(domain);
 	struct pt_iommu_x86_64_hw_info fs;
@@ -53,11 +48,12 @@ int nprdma_pte_generic_root(struct iommu_domain *domain,
 	/* The VT-d driver always sets this for the first stage */
 	if (features & BIT(PT_FEAT_SIGN_EXTEND)) {
 		pt_iommu_x86_64_hw_info(x86_64, &fs);
-		root->first_stage = true;
+		root->format = &nprdma_pte_first_stage;
 		root->top = fs.gcr3_pt;
 		root->levels = fs.levels;
 	} else {
 		pt_iommu_vtdss_hw_info(vtdss, &ss);
+		root->format = &nprdma_pte_second_stage;
 		root->top = ss.ssptptr;
 		/* As in the PASID table entry: 1 means 3 levels */
 		root->levels = ss.aw + 2;
@@ -67,8 +63,8 @@ int nprdma_pte_generic_root(struct iommu_domain *domain,
 
 #else
 
-int nprdma_pte_generic_root(struct iommu_domain *domain,
-			    struct nprdma_pte_root *root)
+int nprdma_pte_generic_vtd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root)
 {
 	return -ENOENT;
 }

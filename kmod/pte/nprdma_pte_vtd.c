@@ -247,6 +247,7 @@ static int vtd_legacy_root(const struct vtd_unit *unit, struct pci_dev *pdev,
 	if (FIELD_GET(VTD_CTX_TT, lo) >= VTD_CTX_TT_PASS_THROUGH)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the VT-d unit passes the device's DMA through");
+	root->format = &nprdma_pte_second_stage;
 	root->top = lo & VTD_ADDR;
 	root->levels = FIELD_GET(VTD_CTX_AW, hi) + 2;
 	root->coherent = unit->ecap & VTD_ECAP_C;
@@ -268,11 +269,13 @@ static int vtd_pasid_root(u64 table, unsigned int index,
 					 "the VT-d unit has no PASID entry for the device");
 	switch (FIELD_GET(VTD_PASID_PGTT, second)) {
 	case VTD_PGTT_FIRST:
-		root->first_stage = true;
+		root->format = &nprdma_pte_first_stage;
+		root->flags |= NPRDMA_DEVICE_FIRST_STAGE;
 		root->top = first & VTD_ADDR;
 		root->levels = FIELD_GET(VTD_PASID_FSPM, first) + 4;
 		return 0;
 	case VTD_PGTT_SECOND:
+		root->format = &nprdma_pte_second_stage;
 		root->top = second & VTD_ADDR;
 		root->levels = FIELD_GET(VTD_PASID_AW, second) + 2;
 		return 0;
@@ -305,7 +308,7 @@ static int vtd_scalable_root(const struct vtd_unit *unit, struct pci_dev *pdev,
 	table = vtd_word(dir, pasid / VTD_PASID_PER_TABLE);
 	if (!(table & VTD_PRESENT))
 		goto absent;
-	root->scalable = true;
+	root->flags |= NPRDMA_DEVICE_SCALABLE;
 	root->coherent = unit->ecap & VTD_ECAP_SMPWC;
 	return vtd_pasid_root(table, pasid % VTD_PASID_PER_TABLE, root, why);
 absent:
@@ -319,31 +322,26 @@ absent:
  * the specification, MAMV). A unit without page-selective invalidation (PSI)
  * has no limit either, because the kernel's driver invalidates the domain.
  */
-static unsigned int vtd_max_order(const struct vtd_unit *unit, bool first_stage)
+static unsigned int vtd_max_order(const struct vtd_unit *unit, u32 flags)
 {
 	unsigned int most = BITS_PER_LONG - 1 - PAGE_SHIFT;
 
-	if (first_stage || !(unit->cap & VTD_CAP_PSI))
+	if ((flags & NPRDMA_DEVICE_FIRST_STAGE) || !(unit->cap & VTD_CAP_PSI))
 		return most;
 	return min_t(unsigned int, FIELD_GET(VTD_CAP_MAMV, unit->cap), most);
 }
 
-/*
- * Find the page table of a function, which has no aliases, by the VT-d unit.
- * May sleep. Returns 0; -EOPNOTSUPP; -ENOMEM.
- */
-int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
-			struct nprdma_reason *why)
+static int vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
+		    struct nprdma_reason *why)
 {
 	struct vtd_unit unit;
 	u64 address;
 	int ret;
 
-	*root = (struct nprdma_pte_root) { };
 	address = vtd_find_unit(pdev);
 	if (!address)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
+					 "the ACPI table DMAR has no VT-d unit for the device");
 	ret = vtd_read_unit(address, &unit);
 	if (ret)
 		return nprdma_reason_set(why, ret, "out of memory");
@@ -366,7 +364,78 @@ int nprdma_pte_vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 		ret = nprdma_reason_set(why, -EOPNOTSUPP,
 					"the device's I/O page table has %u levels",
 					root->levels);
-	root->caching_mode = unit.cap & VTD_CAP_CM;
-	root->max_order = vtd_max_order(&unit, root->first_stage);
+	if (unit.cap & VTD_CAP_CM)
+		root->flags |= NPRDMA_DEVICE_CACHING_MODE;
+	root->max_order = vtd_max_order(&unit, root->flags);
 	return ret;
 }
+
+/* The kernel's driver names its units so, and they have no parent */
+static bool vtd_is_kind(struct device *iommu)
+{
+	return strstarts(dev_name(iommu), "dmar");
+}
+
+static const char *vtd_mode(const struct nprdma_pte_root *root)
+{
+	if (root->flags & NPRDMA_DEVICE_FIRST_STAGE)
+		return "scalable mode, first stage";
+	return root->flags & NPRDMA_DEVICE_SCALABLE ?
+	       "scalable mode, second stage" : "legacy mode";
+}
+
+const struct nprdma_pte_unit_ops nprdma_pte_vtd = {
+	.name = "Intel VT-d",
+	.source = "DMAR",
+	.is_kind = vtd_is_kind,
+	.root = vtd_root,
+	.generic_root = nprdma_pte_generic_vtd,
+	.mode = vtd_mode,
+};
+
+/* Large pages have this bit in both stages */
+#define VTD_PTE_LARGE		BIT_ULL(7)
+
+/* First stage, as the CPU's: an entry that is present may be read */
+#define VTD_FS_PRESENT		BIT_ULL(0)
+#define VTD_FS_WRITE		BIT_ULL(1)
+
+static bool first_is_leaf(u64 entry)
+{
+	return entry & VTD_FS_PRESENT;
+}
+
+static bool first_is_table(u64 entry, unsigned int level)
+{
+	return first_is_leaf(entry) && !(entry & VTD_PTE_LARGE);
+}
+
+const struct nprdma_pte_format nprdma_pte_first_stage = {
+	.address = VTD_ADDR,
+	.read = VTD_FS_PRESENT,
+	.write = VTD_FS_WRITE,
+	.is_table = first_is_table,
+	.is_leaf = first_is_leaf,
+};
+
+/* Second stage: an entry is present if it may be read or written */
+#define VTD_SS_READ		BIT_ULL(0)
+#define VTD_SS_WRITE		BIT_ULL(1)
+
+static bool second_is_leaf(u64 entry)
+{
+	return entry & (VTD_SS_READ | VTD_SS_WRITE);
+}
+
+static bool second_is_table(u64 entry, unsigned int level)
+{
+	return second_is_leaf(entry) && !(entry & VTD_PTE_LARGE);
+}
+
+const struct nprdma_pte_format nprdma_pte_second_stage = {
+	.address = VTD_ADDR,
+	.read = VTD_SS_READ,
+	.write = VTD_SS_WRITE,
+	.is_table = second_is_table,
+	.is_leaf = second_is_leaf,
+};

@@ -41,7 +41,7 @@
 #endif
 
 /*
- * Make an area of NPRDMA_REST_PAGES for views to rest on, filled with this
+ * Make an area of 2^NPRDMA_REST_ORDER for views to rest on, filled with this
  * value, for nprdma_rest_free() when no view points at it any more. Returns
  * its first page or NULL.
  */
@@ -51,7 +51,7 @@ struct page *nprdma_rest_alloc(u64 pattern)
 
 	if (rest)
 		memset64(page_address(rest), pattern,
-			 NPRDMA_REST_PAGES * PAGE_SIZE / sizeof(pattern));
+			 (PAGE_SIZE << NPRDMA_REST_ORDER) / sizeof(pattern));
 	return rest;
 }
 
@@ -60,13 +60,6 @@ void nprdma_rest_free(struct page *rest)
 {
 	if (rest)
 		__free_pages(rest, NPRDMA_REST_ORDER);
-}
-
-static phys_addr_t rest_phys(const struct nprdma_view *view,
-			     unsigned long index)
-{
-	return page_to_phys(view->rest) +
-	       (index % NPRDMA_REST_PAGES) * PAGE_SIZE;
 }
 
 static struct nprdma_pte_run *run_of(const struct nprdma_view *view,
@@ -78,6 +71,13 @@ static struct nprdma_pte_run *run_of(const struct nprdma_view *view,
 static unsigned long in_piece(unsigned long index)
 {
 	return index & (NPRDMA_PIECE_PAGES - 1);
+}
+
+static phys_addr_t rest_phys(const struct nprdma_view *view,
+			     unsigned long index)
+{
+	return page_to_phys(view->rest + NPRDMA_REST_FIRST +
+			    in_piece(index) % NPRDMA_REST_PAGES);
 }
 
 static enum dma_data_direction direction(const struct nprdma_view *view)
@@ -215,7 +215,8 @@ static int map_piece(struct nprdma_view *view, unsigned int c,
 	for_each_sgtable_sg(&piece->sgt, sg, i) {
 		unsigned int n = min_t(unsigned long, left, NPRDMA_REST_PAGES);
 
-		sg_set_page(sg, view->rest, n << PAGE_SHIFT, 0);
+		sg_set_page(sg, view->rest + NPRDMA_REST_FIRST, n << PAGE_SHIFT,
+			    0);
 		left -= n;
 	}
 	ret = nprdma_map_pages(view->dev, &piece->sgt, direction(view), MAP_ATTRS,

@@ -23,12 +23,15 @@
 struct nprdma_pte_root;
 
 /*
- * A rest area is 8 pages with the same contents, so that one entry of a
- * scatterlist maps 8 pages of a view. It must not be larger: if a format had
- * leafs of 64 KiB, such a leaf could not be split.
+ * A rest area is 6 pages with the same contents, so that one entry of a
+ * scatterlist maps 6 pages of a view. Larger leafs could not be split, and AMD's
+ * first format has them in each power of two. So the frame number of the first
+ * page is odd, and the I/O page number of each entry is even: no two pages of an
+ * entry could be in a larger leaf.
  */
-#define NPRDMA_REST_ORDER	3
-#define NPRDMA_REST_PAGES	BIT(NPRDMA_REST_ORDER)
+#define NPRDMA_REST_ORDER	3	/* pages that are allocated */
+#define NPRDMA_REST_FIRST	1	/* that views rest on */
+#define NPRDMA_REST_PAGES	6
 
 /* Pages per call of dma_map_sgtable(), which allocates tables atomically */
 #define NPRDMA_PIECE_SHIFT	14
@@ -40,7 +43,7 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 struct page *nprdma_rest_alloc(u64 pattern);
 void nprdma_rest_free(struct page *rest);
 
-/* Part of a view with IOVAs of its own, in entries of 8 pages */
+/* Part of a view with IOVAs of its own, in entries of NPRDMA_REST_PAGES */
 struct nprdma_piece {
 	struct sg_table		sgt;
 	struct nprdma_pte_run	*run;
