@@ -28,6 +28,11 @@ static bool allow_ats;
 module_param(allow_ats, bool, 0444);
 MODULE_PARM_DESC(allow_ats, "For tests: allow devices that cache translations");
 
+static bool allow_amd;
+module_param(allow_amd, bool, 0444);
+MODULE_PARM_DESC(allow_amd,
+		 "Allow AMD IOMMUs, which no test on hardware has covered");
+
 static bool allow_any_device;
 module_param(allow_any_device, bool, 0444);
 MODULE_PARM_DESC(allow_any_device,
@@ -66,13 +71,14 @@ bool nprdma_device_support(struct nprdma_reason *why)
 		 * must not change, so there would be a hole.
 		 */
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"only Intel VT-d is supported, and this kernel has no driver for it");
-	else if (has_acpi_table(ACPI_SIG_IVRS))
+					"only Intel VT-d and AMD are supported, and this kernel has no driver for them");
+	else if (has_acpi_table(ACPI_SIG_IVRS) && !allow_amd)
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"AMD IOMMUs are not supported until they are tested");
-	else if (!has_acpi_table(ACPI_SIG_DMAR))
+					"AMD IOMMUs are experimental: no test on hardware has shown that none writes to a page after its flush (module parameter allow_amd=1)");
+	else if (!has_acpi_table(ACPI_SIG_DMAR) &&
+		 !has_acpi_table(ACPI_SIG_IVRS))
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"the machine has no Intel VT-d, or its firmware disabled it (no ACPI table DMAR)");
+					"the machine has no IOMMU, or its firmware disabled it (no ACPI table DMAR or IVRS)");
 	else if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
 					"memory encryption is not supported");
@@ -144,12 +150,15 @@ static int check_aliases(struct pci_dev *pdev, struct nprdma_reason *why)
 static int check_domain(struct device *dev, struct iommu_domain *domain,
 			struct nprdma_reason *why)
 {
-	if (!domain)
+	const struct nprdma_pte_unit_ops *unit = nprdma_pte_unit(dev);
+
+	if (!domain || !unit)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "no IOMMU translates for the device (kernel parameter intel_iommu=on)");
+					 "no IOMMU that is supported translates for the device (kernel parameter intel_iommu=on, and no amd_iommu=off)");
 	if (domain->type == IOMMU_DOMAIN_IDENTITY)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the IOMMU passes the device's DMA through (kernel parameter iommu.passthrough=0, no iommu=pt; or write DMA to the group's type in sysfs while no driver is bound)");
+					 "the IOMMU passes the device's DMA through (%s)",
+					 unit->identity_remedy);
 	if (!iommu_is_dma_domain(domain))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device's IOMMU domain is not the kernel's, but for example VFIO's");

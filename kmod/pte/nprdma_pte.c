@@ -79,9 +79,11 @@ static int check_leaf(const struct nprdma_pte_format *format, u64 leaf,
 
 static const struct nprdma_pte_unit_ops *const units[] = {
 	&nprdma_pte_vtd,
+	&nprdma_pte_amd,
 };
 
-static const struct nprdma_pte_unit_ops *unit_of(struct device *dev)
+/* The kind of the IOMMU that translates for a device, or NULL */
+const struct nprdma_pte_unit_ops *nprdma_pte_unit(struct device *dev)
 {
 	struct device *iommu = NULL;
 	size_t i;
@@ -96,21 +98,18 @@ static const struct nprdma_pte_unit_ops *unit_of(struct device *dev)
 
 /*
  * Find the I/O page table of a device in the domain that the DMA API uses for
- * it. A driver is bound, or about to be. The unit is examined in any case: it
+ * it, and which has a unit. A driver is bound, or about to be. The unit is examined in any case: it
  * translates, and its capabilities are available only there. May sleep.
  * Returns 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
  */
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 		    struct nprdma_pte_root *root, struct nprdma_reason *why)
 {
-	const struct nprdma_pte_unit_ops *unit = unit_of(&pdev->dev);
+	const struct nprdma_pte_unit_ops *unit = nprdma_pte_unit(&pdev->dev);
 	struct nprdma_pte_root generic;
 	int ret;
 
 	*root = (struct nprdma_pte_root) { .unit = unit };
-	if (!unit)
-		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "no Intel VT-d unit translates for the device, and no other IOMMU is supported");
 	ret = unit->root(pdev, root, why);
 	if (ret)
 		return ret;
@@ -158,6 +157,7 @@ struct nprdma_pte_run *nprdma_pte_find(struct iommu_domain *domain,
 	}
 	run->domain = domain;
 	run->address = root->format->address;
+	run->flushes = root->unit->flushes;
 	run->iova = iova;
 	run->npages = npages;
 	run->coherent = root->coherent;
@@ -238,13 +238,16 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
 			unsigned long n)
 {
 	struct iommu_iotlb_gather gather;
+	unsigned int i;
 
-	iommu_iotlb_gather_init(&gather);
-	iommu_iotlb_gather_add_range(&gather, pfn << PAGE_SHIFT,
-				     n << PAGE_SHIFT);
-	/* Arm's driver flushes nothing if it does not know the pages' size */
-	gather.pgsize = PAGE_SIZE;
-	iommu_iotlb_sync(run->domain, &gather);
+	for (i = 0; i < run->flushes; i++) {
+		iommu_iotlb_gather_init(&gather);
+		iommu_iotlb_gather_add_range(&gather, pfn << PAGE_SHIFT,
+					     n << PAGE_SHIFT);
+		/* Arm's driver flushes nothing if it does not know the size */
+		gather.pgsize = PAGE_SIZE;
+		iommu_iotlb_sync(run->domain, &gather);
+	}
 }
 
 /*
@@ -255,7 +258,7 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * completes the wait descriptor that follows (VT-d specification, revision
  * 5.10, sections 6.5.2.4 and 6.5.4). The driver waits for that descriptor in
  * both cases. The same call invalidates translations that the device itself
- * caches (ATS).
+ * caches (ATS). doc/kernel.md has what is known of AMD's.
  *
  * An invalidation covers a power of two of pages, aligned to its length. For
  * other ranges in first-stage domains, Linux 6.1 omits the end: it rounds the

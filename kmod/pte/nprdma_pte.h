@@ -48,7 +48,9 @@ struct nprdma_pte_root;
 /* A kind of IOMMU */
 struct nprdma_pte_unit_ops {
 	const char	*name;
-	const char	*source;	/* of its registers' address */
+	const char	*source;	/* where the root was found */
+	const char	*identity_remedy; /* if it passes DMA through */
+	unsigned int	flushes;	/* in a row that are one */
 	/* Whether the kernel's driver of an IOMMU is for this kind */
 	bool	(*is_kind)(struct device *iommu);
 	/*
@@ -84,6 +86,7 @@ struct nprdma_pte_root {
 struct nprdma_pte_run {
 	struct iommu_domain	*domain;
 	u64			address; /* see struct nprdma_pte_format */
+	unsigned int		flushes; /* see struct nprdma_pte_unit_ops */
 	dma_addr_t		iova;	/* of the first */
 	unsigned long		npages;
 	bool			coherent; /* see struct nprdma_pte_root */
@@ -94,6 +97,7 @@ struct nprdma_pte_run {
 
 #ifdef CONFIG_INTEL_IOMMU
 
+const struct nprdma_pte_unit_ops *nprdma_pte_unit(struct device *dev);
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 		    struct nprdma_pte_root *root, struct nprdma_reason *why);
 
@@ -121,12 +125,23 @@ extern const struct nprdma_pte_unit_ops nprdma_pte_vtd;
 int nprdma_pte_generic_vtd(struct iommu_domain *domain,
 			   struct nprdma_pte_root *root);
 
+extern const struct nprdma_pte_format nprdma_pte_amd_v1;
+extern const struct nprdma_pte_unit_ops nprdma_pte_amd;
+int nprdma_pte_generic_amd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root);
+
 #else
 
 /*
  * Arm requires break-before-make to change the address of a live entry, so
- * there would be a hole. AMD is not supported until it is tested.
+ * there would be a hole.
  */
+static inline const struct nprdma_pte_unit_ops *
+nprdma_pte_unit(struct device *dev)
+{
+	return NULL;
+}
+
 static inline int nprdma_pte_root(struct pci_dev *pdev,
 				  struct iommu_domain *domain,
 				  struct nprdma_pte_root *root,

@@ -61,7 +61,34 @@ int nprdma_pte_generic_vtd(struct iommu_domain *domain,
 	return 0;
 }
 
+int nprdma_pte_generic_amd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root)
+{
+	struct pt_iommu *pt = iommupt_from_domain(domain);
+	struct pt_iommu_amdv1_hw_info info;
+	struct pt_iommu_amdv1 *table;
+
+	if (!pt)
+		return -ENOENT;
+	table = container_of(pt, struct pt_iommu_amdv1, iommu);
+	pt_iommu_amdv1_hw_info(table, &info);
+	*root = (struct nprdma_pte_root) {
+		.format = &nprdma_pte_amd_v1,
+		.top = info.host_pt_root,
+		.levels = info.mode,
+		.coherent = true,
+		.generic = true,
+	};
+	return 0;
+}
+
 #else
+
+int nprdma_pte_generic_amd(struct iommu_domain *domain,
+			   struct nprdma_pte_root *root)
+{
+	return -ENOENT;
+}
 
 int nprdma_pte_generic_vtd(struct iommu_domain *domain,
 			   struct nprdma_pte_root *root)

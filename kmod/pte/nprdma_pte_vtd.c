@@ -387,6 +387,8 @@ static const char *vtd_mode(const struct nprdma_pte_root *root)
 const struct nprdma_pte_unit_ops nprdma_pte_vtd = {
 	.name = "Intel VT-d",
 	.source = "DMAR",
+	.identity_remedy = "kernel parameter iommu.passthrough=0, no iommu=pt; or write DMA to the group's type in sysfs while no driver is bound",
+	.flushes = 1,
 	.is_kind = vtd_is_kind,
 	.root = vtd_root,
 	.generic_root = nprdma_pte_generic_vtd,

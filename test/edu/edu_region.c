@@ -9,10 +9,11 @@
 
 #include <sys/klog.h>
 
-/* The unit's capability register, from the kernel's driver */
-static uint64_t unit_capabilities(void)
+/* The unit's capabilities, from the kernel's driver */
+static uint64_t unit_capabilities(int is_amd)
 {
-    FILE *file = fopen("/sys/class/iommu/dmar0/intel-iommu/cap", "r");
+    FILE *file = fopen(is_amd ? "/sys/class/iommu/ivhd0/amd-iommu/cap" :
+                                "/sys/class/iommu/dmar0/intel-iommu/cap", "r");
     unsigned long long value;
 
     CHECK(file != NULL, "%m");
@@ -26,16 +27,18 @@ static void check_fields(const struct nprdma_ioc_attach_device *arg,
                          const char *mode)
 {
     const char *order = getenv("EDU_MAX_ORDER");
-    uint64_t cap      = unit_capabilities();
+    int amd           = !strcmp(mode, "amd");
+    uint64_t cap      = unit_capabilities(amd);
     int fs            = !strcmp(mode, "fs");
     uint32_t flags    = NPRDMA_DEVICE_KNOWN;
 
-    flags |= strcmp(mode, "legacy") ? NPRDMA_DEVICE_SCALABLE : 0;
+    flags |= fs || !strcmp(mode, "ss") ? NPRDMA_DEVICE_SCALABLE : 0;
     flags |= fs ? NPRDMA_DEVICE_FIRST_STAGE : 0;
-    flags |= (cap >> 7) & 1 ? NPRDMA_DEVICE_CACHING_MODE : 0;
+    /* AMD's NpCache */
+    flags |= (cap >> (amd ? 26 : 7)) & 1 ? NPRDMA_DEVICE_CACHING_MODE : 0;
     CHECK_EQ(arg->device, flags);
     CHECK_EQ(arg->max_order, order ? strtoull(order, NULL, 10) :
-                             fs ? 51 : (cap >> 48) & 63);
+                             fs || amd ? 51 : (cap >> 48) & 63);
     CHECK(arg->page_sizes & PAGE, "%#llx", (long long)arg->page_sizes);
     /* The test module says that the device has 28 address bits */
     CHECK_EQ(arg->iova_bytes, 0);
@@ -66,9 +69,11 @@ KMOD_CASE(region, attach)
 
     CHECK_EQ(attach_device(&arg), 0);
     CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
-    CHECK(strstr(arg.why, !strcmp(mode, "legacy") ? "legacy mode" :
-                          !strcmp(mode, "ss") ? "scalable mode, second stage" :
-                          "scalable mode, first stage") != NULL);
+    CHECK(strstr(arg.why,
+                 !strcmp(mode, "legacy") ? "Intel VT-d, legacy mode" :
+                 !strcmp(mode, "ss") ? "scalable mode, second stage" :
+                 !strcmp(mode, "fs") ? "scalable mode, first stage" :
+                 "AMD, version 1") != NULL);
     CHECK_EQ(strstr(arg.why, "generic_pt") != NULL,
              strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
     check_fields(&arg, mode);
