@@ -144,6 +144,11 @@ static int nprdma_fault_is_inside(int sig, const siginfo_t *info,
         address &= ~unknown;
     }
 
+#ifdef __aarch64__
+    /* The kernel reports addresses without the tag in bits 63 to 56 */
+    first   &= ~(uintptr_t)0 >> 8;
+    address &= ~(uintptr_t)0 >> 8;
+#endif
     /* Without sums, which wrap at the end of the address space */
     return (address - first < regs->length) || (first - address <= unknown);
 }

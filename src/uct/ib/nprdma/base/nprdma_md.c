@@ -62,6 +62,16 @@ uct_nprdma_query_md_resources(uct_component_t *component,
     uct_md_config_t *config;
     ucs_status_t status;
 
+    /* States, views and their keys are of pages of this size */
+    if (ucs_get_page_size() != NPRDMA_PAGE_SIZE) {
+        if (!atomic_flag_test_and_set(&warned)) {
+            ucs_warn("nprdma is for pages of %lu bytes, and those of this "
+                     "kernel have %zu: it is not used",
+                     (unsigned long)NPRDMA_PAGE_SIZE, ucs_get_page_size());
+        }
+        goto out_empty;
+    }
+
     uct_nprdma_config_tell_removed();
 
     /* The configuration decides which devices are usable */
