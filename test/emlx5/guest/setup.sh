@@ -26,9 +26,9 @@ module_needed() {
     export UCX_NPRDMA_INJECT=region_size:4m
 }
 
-# The module takes the caching mode of QEMU's IOMMU as a test only
+# The module takes the caching mode of QEMU's IOMMUs as a test only
 module_up() {
-    insmod "$NPRDMA_KMOD/nprdma.ko" allow_caching_mode=1 ||
+    insmod "$NPRDMA_KMOD/nprdma.ko" allow_caching_mode=1 allow_amd=1 ||
         fail "nprdma.ko cannot be loaded"
     await 10 test -c /dev/nprdma || fail "no /dev/nprdma"
 }
