@@ -69,6 +69,14 @@ int npemu_qp_flush_one(npemu_qp_t *qp)
     return 1;
 }
 
+void npemu_qp_flush_late(npemu_qp_t *qp)
+{
+    pthread_mutex_lock(&qp->control);
+    while ((npemu_qp_state(qp) == IBV_QPS_ERR) && npemu_qp_flush_one(qp)) {
+    }
+    pthread_mutex_unlock(&qp->control);
+}
+
 /* --- receive ---------------------------------------------------------------*/
 
 int npemu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
@@ -93,11 +101,7 @@ int npemu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
     /* If the state has changed since it was read, these receives were posted
      * after the flush */
     if (npemu_unlikely(npemu_qp_state(qp) == IBV_QPS_ERR)) {
-        pthread_mutex_lock(&qp->control);
-        while ((npemu_qp_state(qp) == IBV_QPS_ERR) &&
-               npemu_qp_flush_one(qp)) {
-        }
-        pthread_mutex_unlock(&qp->control);
+        npemu_qp_flush_late(qp);
     }
     return ret;
 }

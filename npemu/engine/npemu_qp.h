@@ -83,4 +83,8 @@ void npemu_qp_fail_remote(npemu_proc_t *proc, npemu_peer_t *peer,
  * there is none left. */
 int npemu_qp_flush_one(npemu_qp_t *qp);
 
+/** Complete as flushed what comes to the receive queue of a QP in ERR when that
+ * has been flushed. */
+void npemu_qp_flush_late(npemu_qp_t *qp);
+
 #endif

@@ -276,16 +276,19 @@ void npemu_rq_recover(npemu_rq_t *rq,
 {
     npemu_rq_shm_t *shm    = rq->shm;
     npemu_rq_entry_t *ring = npemu_arena_ptr(rq->proc->shm, shm->ring);
+    uint32_t gone          = 0;
     uint32_t i, head, owner;
 
     for (i = 0; i < rq->size; ++i) {
         npemu_rq_lock_all(rq);
         owner = npemu_rq_holder(rq, i);
         npemu_rq_unlock_all(rq);
-        /* Waits until no thread of it can access our memory any more */
-        if ((owner == 0) || !npemu_owner_is_gone(rq->proc, owner)) {
+        /* Waits, once, until no thread of it can access our memory any more */
+        if ((owner == 0) || ((owner != gone) &&
+                             !npemu_owner_is_gone(rq->proc, owner))) {
             continue;
         }
+        gone = owner;
 
         /* is_done takes the lock of a CQ, and polling takes this lock with that
          * one held. If the completion is polled between these steps, the WQE is

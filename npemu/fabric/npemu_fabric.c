@@ -451,15 +451,24 @@ static void npemu_slot_reset(npemu_fabric_shm_t *fabric, unsigned index)
 
 int npemu_slot_claim(npemu_fabric_shm_t *fabric)
 {
+    npemu_slot_t *slot;
     unsigned i, index;
     int ret;
 
     for (i = 1; i <= NPEMU_MAX_PROCS; ++i) {
         /* Slot 0 last: QPNs 0 and 1 are reserved for management */
         index = i % NPEMU_MAX_PROCS;
-        ret   = pthread_mutex_trylock(&fabric->slots[index].life);
+        slot  = &fabric->slots[index];
+        ret   = pthread_mutex_trylock(&slot->life);
         if (ret == EOWNERDEAD) {
-            pthread_mutex_consistent(&fabric->slots[index].life);
+            pthread_mutex_consistent(&slot->life);
+            /* A thread of the dead process may still write to memory of others,
+             * which wait for the counters that a reset makes even. exec has
+             * ended the threads of this one. */
+            atomic_store(&slot->ready, 0);
+            if (slot->pid != getpid()) {
+                npemu_slot_is_gone(slot, atomic_load(&slot->gen));
+            }
         } else if (ret != 0) {
             continue;
         }

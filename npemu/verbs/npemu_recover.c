@@ -28,7 +28,7 @@ static int npemu_recover_srq_is_done(void *arg, uint32_t index)
 
     for (i = 0; i < NPEMU_MAX_QPS; ++i) {
         qp = atomic_load(&proc->qps[i]);
-        if ((qp != NULL) && !qp->dying && (qp->rq == &srq->rq) &&
+        if ((qp != NULL) && (qp->rq == &srq->rq) &&
             npemu_recover_qp_is_done(qp, index)) {
             return 1;
         }
@@ -101,6 +101,7 @@ void npemu_recover(npemu_proc_t *proc)
         qp = atomic_load(&proc->qps[i]);
         if ((qp != NULL) && !qp->dying && (qp->rq == &qp->own_rq)) {
             npemu_rq_recover(qp->rq, npemu_recover_qp_is_done, qp);
+            npemu_qp_flush_late(qp);
         }
     }
     for (link = proc->srqs.next; link != &proc->srqs; link = link->next) {

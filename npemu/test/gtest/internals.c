@@ -11,7 +11,9 @@
 #include <engine/npemu_port.h>
 #include <engine/npemu_qp.h>
 #include <engine/npemu_rq.h>
+#include <fabric/npemu_epoch.h>
 #include <fabric/npemu_rlock.h>
+#include <iommu/npemu_table.h>
 #include <string.h>
 #include <verbs/npemu_context.h>
 
@@ -66,6 +68,51 @@ int npt_peer_take_receive(struct ibv_qp *qp)
                               1, &entry, &limit);
     } while (status == NPEMU_RQ_EMPTY);
     return status != NPEMU_RQ_OK;
+}
+
+void npt_qp_lock(struct ibv_qp *qp)
+{
+    pthread_mutex_lock(&npemu_qp(qp)->control);
+}
+
+void npt_qp_unlock(struct ibv_qp *qp)
+{
+    pthread_mutex_unlock(&npemu_qp(qp)->control);
+}
+
+int npt_qp_is_dying(struct ibv_qp *qp)
+{
+    return __atomic_load_n(&npemu_qp(qp)->dying, __ATOMIC_RELAXED);
+}
+
+void npt_access_begin(struct ibv_context *context)
+{
+    npemu_proc_t *proc = npemu_context_proc(context);
+
+    npemu_epoch_enter(proc, proc->slot_index, proc->gen);
+    npemu_epoch_dma_enter();
+}
+
+void npt_access_end(struct ibv_context *context)
+{
+    npemu_epoch_dma_exit();
+    npemu_epoch_exit(npemu_context_proc(context));
+}
+
+unsigned npt_own_counters(void)
+{
+    return NPEMU_MAX_THREADS - 1;
+}
+
+void npt_iommu_mark(struct npemu_iommu *iommu, size_t page)
+{
+    atomic_store(&iommu->header->marked, 1);
+    nprdma_page_clear(&iommu->states[page], NPRDMA_PAGE_BITS);
+}
+
+void npt_iommu_unmark(struct npemu_iommu *iommu)
+{
+    atomic_store(&iommu->header->marked, 0);
 }
 
 void npt_set_arena(struct ibv_context *context, int id)

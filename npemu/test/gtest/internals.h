@@ -10,7 +10,10 @@
 #define NPT_INTERNALS_H
 
 #include <infiniband/verbs.h>
+#include <stddef.h>
 #include <stdint.h>
+
+struct npemu_iommu;
 
 #ifdef __cplusplus
 extern "C" {
@@ -34,6 +37,22 @@ unsigned npt_slot(struct ibv_context *context);
 
 /** Take a receive of the peer, as the first step of a SEND. 0: done. */
 int npt_peer_take_receive(struct ibv_qp *qp);
+
+/** While it is held, a queue pair that is being destroyed stays so. */
+void npt_qp_lock(struct ibv_qp *qp);
+void npt_qp_unlock(struct ibv_qp *qp);
+int npt_qp_is_dying(struct ibv_qp *qp);
+
+/** An access of this thread to memory that a table covers. */
+void npt_access_begin(struct ibv_context *context);
+void npt_access_end(struct ibv_context *context);
+
+/** Of how many threads of a process each has a counter of its own. */
+unsigned npt_own_counters(void);
+
+/** Undone or not, a NIC has found a page of a table gone. */
+void npt_iommu_mark(struct npemu_iommu *iommu, size_t page);
+void npt_iommu_unmark(struct npemu_iommu *iommu);
 
 /** Tell those that will attach this process that its arena is the segment @a
  * id. */

@@ -7,6 +7,7 @@
 
 #include <fstream>
 #include <set>
+#include <thread>
 
 using namespace npt;
 
@@ -52,6 +53,79 @@ TEST(test_kill, receives_of_unseen_senders_are_not_lost)
     npt_peers_unlock(device.context);
     send_cq.expect(1);
     recv_cq.expect(7);
+}
+
+/* It comes back to a queue pair in error when all others are flushed. */
+TEST(test_kill, receives_of_unseen_senders_are_flushed)
+{
+    Child victim([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        EXPECT_EQ(0, npt_peer_take_receive(side.qp));
+        pipe.signal();
+        pipe.await();
+    });
+    Side side;
+
+    connect_over(victim.pipe(), side.qp);
+    side.qp.recv(1, {});
+    ASSERT_TRUE(victim.pipe().await());
+    npt_peers_lock(side.device.context);
+    victim.kill();
+    ASSERT_EQ(0, side.qp.to_state(IBV_QPS_ERR));
+    side.cq.expect_empty();
+    npt_peers_unlock(side.device.context);
+    side.cq.expect(1, IBV_WC_WR_FLUSH_ERR);
+}
+
+/* A message that came with a sender's last breath, to a queue pair that is being
+ * destroyed, has used its receive: that is there for one more message. */
+TEST(test_kill, receives_of_ending_queue_pairs_return_once)
+{
+    Child victim([](Pipe &pipe) {
+        Side side;
+        Qp idle(side.device, side.cq, side.cq);
+        connect_over(pipe, side.qp);
+        connect_over(pipe, idle);
+        side.send(1);
+        side.cq.expect(1);
+        pipe.signal();
+        pipe.await();
+    });
+    Device device;
+    Srq srq(device, 4);
+    Cq cq(device), recv_cq(device);
+    QpOptions on_srq = QpOptions().on(srq);
+    Buffer buffer(device, 4096);
+    auto ending = std::make_unique<Qp>(device, recv_cq, recv_cq, on_srq);
+    Qp waits(device, cq, cq), a(device, cq, cq),
+            b(device, recv_cq, recv_cq, on_srq);
+
+    ASSERT_EQ(0, srq.post(7, {buffer.sge()}));
+    connect(a, b);
+    connect_over(victim.pipe(), *ending);
+    connect_over(victim.pipe(), waits);
+    waits.send(2, {});
+    ASSERT_TRUE(victim.pipe().await());
+
+    npt_qp_lock(*ending);
+    ibv_qp *qp = *ending;
+    std::thread destroys([&] { ending.reset(); });
+    EXPECT_TRUE(wait_until([&] { return npt_qp_is_dying(qp) != 0; }));
+    victim.kill();
+    cq.expect(2, IBV_WC_RETRY_EXC_ERR); /* the thread has been there */
+    npt_qp_unlock(qp);
+    destroys.join();
+
+    ASSERT_EQ(0, srq.post(8, {buffer.sge()}));
+    a.send(3, {});
+    a.send(4, {});
+    cq.expect(3);
+    recv_cq.expect(8);
+    cq.expect_empty();
+    ASSERT_EQ(0, srq.post(9, {buffer.sge()}));
+    cq.expect(4);
+    recv_cq.expect(9);
 }
 
 /* What a process of the fabric takes: descriptors, and segments mapped, which

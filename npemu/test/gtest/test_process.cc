@@ -95,6 +95,57 @@ TEST(test_process_death, peer_calls_exec)
     peer.kill();
 }
 
+/* Nor does it hold up one that has not taken its messages yet, which waits once
+ * until no thread of it writes any more, nor leaves its place before. */
+TEST(test_process_death, peer_calls_exec_behind_messages)
+{
+    constexpr int COUNT = 8;
+    Child peer([](Pipe &pipe) {
+        Side side;
+        connect_over(pipe, side.qp);
+        pipe.send(npt_slot(side.device.context));
+        for (int i = 0; i < COUNT; ++i) {
+            side.send(i);
+            side.cq.expect(i);
+        }
+        execlp("sleep", "sleep", "60", nullptr);
+        ADD_FAILURE() << "exec: " << strerror(errno);
+    });
+    Child later([](Pipe &pipe) {
+        EXPECT_TRUE(pipe.await());
+        auto began = std::chrono::steady_clock::now();
+        Device device;
+        std::chrono::duration<double> waited =
+                std::chrono::steady_clock::now() - began;
+        pipe.send(npt_slot(device.context));
+        pipe.send(waited.count());
+        pipe.await();
+    });
+    Side side;
+    connect_over(peer.pipe(), side.qp);
+    for (int i = 0; i < COUNT; ++i) {
+        side.qp.recv(i, {side.buffer.sge()});
+    }
+    auto slot = peer.pipe().recv<unsigned>();
+    char end;
+    EXPECT_FALSE(peer.pipe().recv_bytes(&end, 1));
+    auto began = std::chrono::steady_clock::now();
+    side.send(100);
+    { Cq another(side.device); }
+    std::chrono::duration<double> waited =
+            std::chrono::steady_clock::now() - began;
+    EXPECT_LT(waited.count(), COUNT / 2);
+    side.cq.expect(0, IBV_WC_SUCCESS, COUNT);
+    side.cq.expect(100, IBV_WC_RETRY_EXC_ERR);
+
+    later.pipe().signal();
+    if (later.pipe().recv<unsigned>() == slot) {
+        EXPECT_GT(later.pipe().recv<double>(), 0.5);
+    }
+    peer.kill();
+    later.kill();
+}
+
 /* --- stopped with a lock -------------------------------------------------- */
 
 /*
