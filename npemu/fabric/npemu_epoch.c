@@ -261,8 +261,9 @@ void npemu_epoch_drain(npemu_proc_t *proc)
     const npemu_thread_seq_t *skip = NULL;
 
     /* A hook may run within an access of its own thread, and cannot wait for
-     * that */
-    if ((tls->proc == proc) && (tls->attach_id == proc->attach_id)) {
+     * that; but it waits for another thread that uses the shared counter */
+    if ((tls->proc == proc) && (tls->attach_id == proc->attach_id) &&
+        (tls->shared != 1)) {
         skip = tls->seq;
     }
     npemu_epoch_wait_all(proc, NPEMU_QUIESCE_ALL, 1, skip);

@@ -37,7 +37,9 @@ typedef struct {
     npemu_proc_t       *proc;
     uint64_t           attach_id;
     npemu_thread_seq_t *seq;
-    int                shared; /* with other threads: all others are in use */
+    /* Its users: 1: other threads, too, because all others are in use; 2: of
+     * these this thread now, which holds the mutex. 0: this thread alone */
+    int                shared;
 } npemu_epoch_tls_t;
 
 /* Memory hooks read it: the first access of a thread must not allocate it. */
@@ -70,6 +72,7 @@ static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
     }
     if (npemu_unlikely(tls->shared)) {
         npemu_epoch_shared_lock(proc);
+        tls->shared = 2;
     }
 
     seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
@@ -88,6 +91,7 @@ static inline void npemu_epoch_exit(npemu_proc_t *proc)
     atomic_store_explicit(&tls->seq->seq, npemu_epoch_even(seq),
                           memory_order_release);
     if (npemu_unlikely(tls->shared)) {
+        tls->shared = 1;
         npemu_epoch_shared_unlock(proc);
     }
 }

@@ -125,6 +125,11 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
 
     cleared = (marked || touch) ? npemu_iommu_touch(states, count, bits) :
                                   nprdma_page_clear_all(states, count, bits);
+    if (!marked) {
+        /* Another NIC may have marked the table, and cleared bits, meanwhile */
+        marked = atomic_load(&iommu->header->marked);
+        cleared += marked ? npemu_iommu_touch(states, count, bits) : 0;
+    }
     return (cleared > 0) ? cleared : marked;
 }
 

@@ -2,6 +2,7 @@
 
 /* Tables of the emulated IOMMU: their life, states, gates, drains. */
 
+#include "internals.h"
 #include "npemu_test.h"
 
 extern "C" {
@@ -79,6 +80,35 @@ TEST_F(test_iommu, invalidate_reports_if_a_drain_is_due)
     EXPECT_EQ(5u, invalidate(0, PAGES));
     EXPECT_EQ(0u, invalidate(0, PAGES));
     EXPECT_EQ(2 * NPRDMA_PAGE_COUNT, nprdma_page_load(&iommu.states[15]));
+}
+
+/* Also if a NIC finds a page gone while the monitor takes that away: another
+ * NIC may be in the page. */
+TEST_F(test_iommu, drain_is_due_beside_a_mark)
+{
+    constexpr int ROUNDS = 1000;
+    std::atomic<int> round{0}, done{0};
+    std::thread nic([&] {
+        for (int i = 0; i < ROUNDS; ++i) {
+            while (round <= i) {
+            }
+            for (volatile int wait = i * 7 % 3000; wait > 0; wait = wait - 1) {
+            }
+            npt_iommu_mark(&iommu, PAGES - 1);
+            ++done;
+        }
+    });
+    for (int i = 0; i < ROUNDS; ++i) {
+        npt_iommu_unmark(&iommu);
+        EXPECT_TRUE(nprdma_page_change(
+                &iommu.states[PAGES - 1],
+                nprdma_page_load(&iommu.states[PAGES - 1]), NPRDMA_PAGE_BITS));
+        ++round;
+        EXPECT_NE(0u, invalidate(0, PAGES)) << i;
+        while (done <= i) {
+        }
+    }
+    nic.join();
 }
 
 TEST_F(test_iommu, gate_holds_one_access_and_releases_it)

@@ -419,4 +419,49 @@ TEST(test_iommu_fault_random, rate_is_a_probability)
     }
 }
 
+/* A hook of one waits for the access of another. */
+TEST(test_iommu_fault_drain, waits_for_threads_that_share_a_counter)
+{
+    Device device;
+    std::atomic<unsigned> users{0};
+    std::promise<void> has_entered, may_leave, may_drain, may_end;
+    auto end  = may_end.get_future().share();
+    auto used = [&] {
+        npt_access_begin(device.context);
+        npt_access_end(device.context);
+        ++users;
+    };
+    std::vector<std::thread> threads;
+
+    for (unsigned i = 0; i < npt_own_counters(); ++i) {
+        threads.emplace_back([&] {
+            used();
+            end.wait();
+        });
+    }
+    ASSERT_TRUE(wait_until([&] { return users == npt_own_counters(); }));
+    auto drained = std::async(std::launch::async, [&] {
+        used();
+        may_drain.get_future().wait();
+        npemu_iommu_drain(device.context);
+    });
+    ASSERT_TRUE(wait_until([&] { return users == npt_own_counters() + 1; }));
+    threads.emplace_back([&] {
+        npt_access_begin(device.context);
+        has_entered.set_value();
+        may_leave.get_future().wait();
+        npt_access_end(device.context);
+    });
+    has_entered.get_future().wait();
+    may_drain.set_value();
+    EXPECT_EQ(std::future_status::timeout,
+              drained.wait_for(std::chrono::milliseconds(50)));
+    may_leave.set_value();
+    drained.wait();
+    may_end.set_value();
+    for (auto &thread : threads) {
+        thread.join();
+    }
+}
+
 } // namespace
