@@ -82,32 +82,6 @@ static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
     ++iface->stats->am_rx_waited;
 }
 
-int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
-                             uct_nprdma_service_t *service,
-                             const struct ibv_wc *wc,
-                             const uct_nprdma_am_hdr_t *hdr)
-{
-    int has_follows = !!(wc->wc_flags & IBV_WC_WITH_IMM);
-    uct_nprdma_executed_t *executed;
-    int is_ready;
-
-    executed = uct_nprdma_responder_executed(iface, wc->qp_num);
-    if (executed == NULL) {
-        return 1;
-    }
-
-    is_ready = (executed->num_waiting == 0) &&
-               (!has_follows ||
-                uct_nprdma_rx_wait_is_ready(
-                        service, executed,
-                        uct_nprdma_rx_wait_follows(wc, hdr)));
-    if (!is_ready) {
-        uct_nprdma_rx_wait_add(iface, executed, wc, hdr);
-    }
-    uct_nprdma_executed_leave(executed);
-    return is_ready;
-}
-
 /* Drop the messages of an endpoint, which is in the list */
 static void uct_nprdma_rx_wait_drop(uct_nprdma_executed_t *executed)
 {
@@ -168,6 +142,37 @@ static unsigned uct_nprdma_rx_wait_run(uct_nprdma_net_iface_t *iface,
 
     uct_nprdma_rx_wait_drop(executed);
     return count;
+}
+
+int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
+                             uct_nprdma_service_t *service,
+                             const struct ibv_wc *wc,
+                             const uct_nprdma_am_hdr_t *hdr)
+{
+    int has_follows = !!(wc->wc_flags & IBV_WC_WITH_IMM);
+    uct_nprdma_executed_t *executed;
+    int is_ready;
+
+    executed = uct_nprdma_responder_executed(iface, wc->qp_num);
+    if (executed == NULL) {
+        return 1;
+    }
+
+    if (executed->num_waiting > 0) {
+        /* The peer may know by now that their requests have been executed, and
+         * send as many again */
+        uct_nprdma_rx_wait_run(iface, executed);
+    }
+    is_ready = (executed->num_waiting == 0) &&
+               (!has_follows ||
+                uct_nprdma_rx_wait_is_ready(
+                        service, executed,
+                        uct_nprdma_rx_wait_follows(wc, hdr)));
+    if (!is_ready) {
+        uct_nprdma_rx_wait_add(iface, executed, wc, hdr);
+    }
+    uct_nprdma_executed_leave(executed);
+    return is_ready;
 }
 
 unsigned uct_nprdma_rx_wait_progress(uct_nprdma_net_iface_t *iface)

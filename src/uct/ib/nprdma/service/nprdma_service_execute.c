@@ -489,6 +489,10 @@ int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                     has_reply ? (void*)(reply + 1) : &result,
                                     &length);
     uct_nprdma_service_count(service, request, status);
+    /* Before the reply, behind which the peer need not bound its messages */
+    if (ucs_likely(conn->executed != NULL)) {
+        uct_nprdma_executed_add(conn->executed);
+    }
     if (!has_reply) {
         if ((status != UCT_NPRDMA_SVC_OK) && (conn->failed_status == 0)) {
             conn->failed_status = status;

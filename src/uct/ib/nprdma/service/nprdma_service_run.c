@@ -392,9 +392,6 @@ static int uct_nprdma_service_run_one(uct_nprdma_service_t *service,
     }
 
     conn->sn = request->sn;
-    if (ucs_likely(conn->executed != NULL)) {
-        uct_nprdma_executed_add(conn->executed);
-    }
     return 1;
 }
 
