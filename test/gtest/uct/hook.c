@@ -6,6 +6,7 @@
 #include "hook.h"
 
 #include "uct/ib/nprdma/base/nprdma_ep.h"
+#include "uct/ib/nprdma/wire/nprdma_key.h"
 
 #include <ucs/async/async.h>
 #include <uct/base/uct_worker.h>
@@ -54,6 +55,10 @@ typedef struct hook_state {
     struct ibv_qp      *gate;           /* NULL: it is open */
     hook_op_t          from;
     int                is_destroyed;
+
+    struct ibv_qp      *forging;
+    uint64_t           address;
+    uint32_t           rkey;
 
     struct ibv_context *refusing;
     unsigned           after, count;
@@ -268,9 +273,17 @@ static int hook_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
     int is_probe            = (wr->opcode == IBV_WR_RDMA_WRITE) &&
                               (wr->num_sge == 0);
     void (*call)(void *arg) = NULL;
+    struct ibv_send_wr forged = *wr;
     int must_wait, ret      = 0;
     hook_qp_t *counted;
 
+    if ((qp == hook.forging) && (hook_op(wr) == HOOK_SEND)) {
+        forged.opcode              = IBV_WR_RDMA_WRITE_WITH_IMM;
+        forged.imm_data            = 0;
+        forged.wr.rdma.remote_addr = hook.address;
+        forged.wr.rdma.rkey        = hook.rkey;
+        wr                         = &forged;
+    }
     if (qp->qp_type != IBV_QPT_RC) {
         return hook_post_datagram(qp, wr, bad_wr);
     }
@@ -425,6 +438,13 @@ void hook_gate_close(uct_ep_h ep, unsigned kind, hook_op_t from)
     hook.from         = from;
     hook.is_destroyed = 0;
     pthread_mutex_unlock(&hook_lock);
+}
+
+void hook_forge(uct_ep_h ep, unsigned kind, uint64_t address, uct_rkey_t rkey)
+{
+    hook.address = address;
+    hook.rkey    = (ep == NULL) ? 0 : ((uct_nprdma_rkey_t*)rkey)->w_rkey;
+    hook.forging = (ep == NULL) ? NULL : hook_ep_qp(ep, kind);
 }
 
 int hook_gate_is_destroyed(void)

@@ -62,6 +62,15 @@ int hook_gate_is_destroyed(void);
 unsigned hook_count(uct_ep_h ep, unsigned kind, hook_op_t op);
 
 
+/**
+ * Let each message of a connection be a WRITE with immediate data, to a word of
+ * a key, as a hostile peer may post.
+ *
+ * @param [in] ep    Endpoint; NULL: no more.
+ */
+void hook_forge(uct_ep_h ep, unsigned kind, uint64_t address, uct_rkey_t rkey);
+
+
 /* ---- refusals, as of a device that is out of memory ---- */
 
 /**

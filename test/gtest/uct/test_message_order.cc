@@ -7,6 +7,7 @@
 #include "uct/ib/nprdma/wire/nprdma_wire.h"
 
 #include <algorithm>
+#include <functional>
 #include <vector>
 
 #define SVC  UCT_NPRDMA_CONN_SVC
@@ -71,6 +72,9 @@ protected:
                        (memcmp(self->m_remote->ptr(), self->m_local->ptr(),
                                word) == 0);
         self->m_deliveries.push_back(now);
+        if (now.header == CALLS) {
+            self->m_call();
+        }
         return UCS_OK;
     }
 
@@ -105,8 +109,12 @@ protected:
         });
     }
 
+    /* The delivery of this one calls m_call */
+    static constexpr uint64_t CALLS = 1000;
+
     std::vector<delivery> m_deliveries;
     uint64_t              m_waited = 0;
+    std::function<void()> m_call;
 };
 
 /* ---- behind operations that are not verified ---- */
@@ -204,6 +212,54 @@ TEST_F(test_message_order, waiting_messages_are_bounded)
     m_a->flush(m_ab);
 }
 
+/* As many come while those that wait could have been delivered since the target
+ * last looked: here from within a callback of another endpoint's message */
+TEST_F(test_message_order, waiting_messages_make_room)
+{
+    const uint64_t one = 1;
+    uct_ep_h second    = m_a->connect(m_b->address());
+    uint64_t count     = 0;
+    size_t i;
+
+    connect(second);
+    hook_gate_close(second, SVC, HOOK_SEND);
+    ASSERT_EQ(UCS_OK, uct_ep_put_short(second, &one, sizeof(one),
+                                       m_remote->address(0), m_rkey));
+    hook_gate_close(m_ab, SVC, HOOK_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    while (message(m_ab, count) == UCS_OK) {
+        ++count;
+    }
+    EXPECT_LT(60u, count); /* Nearly as many as the target keeps */
+    await_waiting(count);
+    ASSERT_EQ(UCS_OK, message(second, CALLS));
+    await_waiting(count + 1);
+    m_call = [&]() {
+        hook_let_go();
+        await([&]() {
+            sched_yield(); /* The service's thread executes the put */
+            return *remote_word(other) == 5;
+        });
+        await([&]() {
+            m_a->progress(); /* Not the target, whose callback this is */
+            count += message(m_ab, count) == UCS_OK;
+            return count == 96;
+        });
+    };
+    hook_let_one_go();
+    await([&]() {
+        sched_yield();
+        return *remote_word(0) == 1;
+    });
+    await_deliveries(97);
+    for (i = 1; i < 97; ++i) {
+        EXPECT_EQ(i - 1, m_deliveries[i].header);
+    }
+    m_a->flush(m_ab);
+    m_a->flush(second);
+    m_a->disconnect(second);
+}
+
 /* The endpoint ends in order before the target looks: nothing is lost */
 TEST_F(test_message_order, message_outlives_its_connection)
 {
@@ -255,6 +311,35 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     EXPECT_EQ(0u, *remote_word(other));
     hook_let_go();
     m_ab = m_a->connect(m_b->address());
+}
+
+
+/* ---- again ---- */
+
+/* A WRITE takes a receive, and leaves in it what an earlier message brought */
+TEST_F(test_message_order, writes_repeat_no_message)
+{
+    const uint64_t count     = 2000; /* More than there are receives */
+    const uint64_t malformed = m_b->counter("am_rx_malformed");
+
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    await_deliveries(1);
+    hook_forge(m_ab, UCT_NPRDMA_CONN_AM, m_remote->address(other), m_rkey);
+    for (uint64_t i = 0; i < count;) {
+        i += message(m_ab, 2) == UCS_OK;
+        m_a->progress();
+        m_b->progress();
+    }
+    await([&]() {
+        m_b->progress();
+        return m_b->counter("am_rx_malformed") == malformed + count;
+    });
+    hook_forge(nullptr, 0, 0, 0);
+    EXPECT_EQ(1u, m_deliveries.size());
+    ASSERT_EQ(UCS_OK, m_a->retry([&]() { return message(m_ab, 3); }));
+    await_deliveries(2);
+    EXPECT_EQ(3u, m_deliveries[1].header);
+    m_a->flush(m_ab);
 }
 
 

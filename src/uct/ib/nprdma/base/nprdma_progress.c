@@ -115,7 +115,9 @@ uct_nprdma_iface_rx_am(uct_nprdma_iface_t *iface, const struct ibv_wc *wc)
     void *desc;
 
     --iface->rx.posted;
+    /* A WRITE with immediate data would deliver again what is in the slot */
     if (ucs_unlikely((wc->status != IBV_WC_SUCCESS) ||
+                     (wc->opcode != IBV_WC_RECV) ||
                      (wc->byte_len < sizeof(*hdr)) ||
                      (hdr->type != UCT_NPRDMA_AM_DATA) ||
                      (hdr->length != (wc->byte_len - sizeof(*hdr))) ||

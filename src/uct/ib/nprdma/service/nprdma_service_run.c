@@ -686,7 +686,8 @@ static int uct_nprdma_service_handle(uct_nprdma_service_t *service,
     }
 
     request = uct_nprdma_svc_request_parse(slot->data, wc->byte_len);
-    if ((request == NULL) || (request->sn != (conn->arrived_sn + 1)) ||
+    if ((request == NULL) || (wc->opcode != IBV_WC_RECV) ||
+        (request->sn != (conn->arrived_sn + 1)) ||
         (uct_nprdma_svc_reply_length(request) + sizeof(uct_nprdma_svc_reply_t) >
          service->tx_pool.slot_size)) {
         ucs_error("service: malformed request of %u bytes on qp 0x%x, closing"
