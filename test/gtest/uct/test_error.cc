@@ -217,6 +217,39 @@ TEST_F(test_error, flush_reports_the_error_once)
     m_a->flush(m_ab);
 }
 
+class test_error_copy : public test_error {
+protected:
+    config_t config() override { return {{"MONITOR", "copy"}}; }
+};
+
+/* The get ends by the reply that has the error of the put, and the flush ends
+ * with the get */
+TEST_F(test_error_copy, flush_reports_what_ends_a_get)
+{
+    buffer good(m_b->md(), size);
+    buffer bad(m_b->md(), page);
+    uct_rkey_t good_key = m_a->unpack(good.packed_key());
+    uct_rkey_t bad_key  = m_a->unpack(bad.packed_key());
+    uint64_t value      = 1;
+    completion get, flush;
+
+    bad.deregister();
+    m_a->flush(m_ab);
+    ASSERT_EQ(UCS_OK, m_a->retry([&]() {
+        return uct_ep_put_short(m_ab, &value, 8, good.address(), good_key);
+    }));
+    ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ab, &value, 8, bad.address(),
+                                       bad_key));
+    ASSERT_EQ(UCS_INPROGRESS, start_get_zcopy<3 * page>(
+                                      m_ab, good.address(), good_key, *m_local,
+                                      &get));
+    ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flush));
+    m_a->wait([&]() { return flush.done; });
+    EXPECT_TRUE(get.done);
+    EXPECT_EQ(UCS_ERR_REJECTED, flush.status);
+    m_a->flush(m_ab);
+}
+
 TEST_F(test_error, flush_reports_a_put_without_completion)
 {
     buffer bad(m_b->md(), page);

@@ -130,16 +130,18 @@ static int uct_nprdma_rma_count_message(uct_nprdma_rma_iface_t *iface,
                                         uct_nprdma_rma_t *rma)
 {
     if (rma->num_behind == UCT_NPRDMA_RMA_MAX_BEHIND) {
+        /* Also if the answer is awaited already: behind_sn may be older than
+         * half of all numbers, so that the comparison is wrong until then */
+        if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
+            rma->held_needs_ack = 1;
+            uct_nprdma_rma_stall(iface->res, rma);
+        }
         if (UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, <, rma->behind_sn)) {
             return 0;
         }
 
         rma->num_behind = 0;
         rma->behind_sn  = rma->sn;
-        if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
-            rma->held_needs_ack = 1;
-            uct_nprdma_rma_stall(iface->res, rma);
-        }
     }
 
     ++rma->num_behind;
@@ -155,7 +157,9 @@ int uct_nprdma_rma_admit_message(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    if (UCT_NPRDMA_RMA_SN_CMP(rma->done_sn, >=, (uint32_t)rma->write_count)) {
+    /* Of all 64 bits: any number of gets may have followed the last put */
+    if ((rma->count - (uint32_t)(rma->sn - rma->done_sn)) >=
+        rma->write_count) {
         ep->net.blocked &= ~UCT_NPRDMA_EP_BEHIND;
         rma->num_behind  = 0;
         rma->behind_sn   = rma->done_sn;

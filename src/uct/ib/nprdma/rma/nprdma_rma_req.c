@@ -141,7 +141,7 @@ uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
 {
     /* This request has no completion, so a flush reports its failure */
     if (ucs_unlikely((*status != UCS_OK) && (reply->failed == UCS_OK))) {
-        reply->failed = *status;
+        reply->rma->error = *status;
     }
     return NULL;
 }
@@ -584,10 +584,11 @@ void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
 
     ucs_queue_pull_non_empty(&rma->replies);
     --rma->num_replies;
-    comp = reply->kind->func(iface, reply, data, &status);
+    /* First: the completion of the operation may be that of a flush as well */
     if (ucs_unlikely(reply->failed != UCS_OK)) {
         rma->error = reply->failed;
     }
+    comp = reply->kind->func(iface, reply, data, &status);
     ucs_trace_req("ep %p: request sn %u complete: %s", rma->ep, reply->sn,
                   ucs_status_string(status));
     uct_nprdma_rma_reply_put(iface->res, reply);
@@ -624,8 +625,10 @@ uct_nprdma_rma_handle_reply(uct_nprdma_rma_iface_t *iface,
         return 0;
     }
 
-    /* No request is outstanding for a spare, so a reply to it is malformed */
-    header = ucs_unlikely(reply == rma->spare) ? NULL :
+    /* No request is outstanding for a spare, so a reply to it is malformed; and
+     * a WRITE of the peer leaves what was in the slot before */
+    header = ucs_unlikely((reply == rma->spare) ||
+                          (wc->opcode != IBV_WC_RECV)) ? NULL :
             uct_nprdma_svc_reply_parse(reply->slot->data, wc->byte_len,
                                        reply->type, reply->sn, reply->length);
     if ((header == NULL) ||
