@@ -209,6 +209,14 @@ static void uct_nprdma_cm_handle_rej(uct_nprdma_net_iface_t *iface,
         return;
     }
 
+    /* Only the receiver of the REQ knows these, and the peer may have closed
+     * the interface whose nonce would tell */
+    if ((packet->qp.qpn != conn->qp->qp_num) ||
+        (packet->qp.psn != conn->cm->psn)) {
+        ++iface->stats->cm_stale;
+        return;
+    }
+
     ucs_debug("iface %p: connection 0x%x was refused: %s", iface, conn->id,
               (packet->reason == UCT_NPRDMA_CM_REASON_STALE) ?
               "the peer's interface is gone" : "the peer has no resources");

@@ -315,7 +315,8 @@ static void uct_nprdma_responder_reject(uct_nprdma_net_iface_t *iface,
         .kind      = req->kind,
         .reason    = reason,
         .dst_nonce = req->src_nonce,
-        .conn_id   = req->conn_id
+        .conn_id   = req->conn_id,
+        .qp        = req->qp
     };
 
     uct_nprdma_ud_send(iface, &req->qp.dev, req->ud_qpn, &packet);

@@ -27,7 +27,8 @@
 #define UCT_NPRDMA_CM_POLL_BATCH   16
 
 /* Maximum number of address handles kept: foreign packets could name any number
- * of addresses */
+ * of addresses. The oldest of more than UCT_NPRDMA_CM_TX_LEN is in no datagram
+ * on its way. */
 #define UCT_NPRDMA_CM_MAX_AHS      64
 
 #define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \
@@ -65,9 +66,7 @@ uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
         }
     }
 
-    /* An outgoing datagram may still use its handle */
-    if ((iface->cm.num_ahs >= UCT_NPRDMA_CM_MAX_AHS) &&
-        (iface->cm.tx_posted == 0)) {
+    if (iface->cm.num_ahs >= UCT_NPRDMA_CM_MAX_AHS) {
         uct_nprdma_ud_destroy_ah(iface, ucs_list_tail(&iface->cm.ahs,
                                                       uct_nprdma_cm_ah_t,
                                                       list));
@@ -132,13 +131,14 @@ void uct_nprdma_ud_send(uct_nprdma_net_iface_t *iface,
     struct ibv_sge sge;
     int ret;
 
-    wr.wr.ud.ah = uct_nprdma_ud_get_ah(iface, dev_addr);
-    if ((wr.wr.ud.ah == NULL) || iface->cm.broken || iface->cm.sq_error ||
+    if (iface->cm.broken || iface->cm.sq_error ||
         (iface->cm.tx_posted >= UCT_NPRDMA_CM_TX_LEN)) {
         return; /* The same as a loss on the wire */
     }
 
-    slot = uct_nprdma_bounce_get(&iface->cm.pool);
+    wr.wr.ud.ah = uct_nprdma_ud_get_ah(iface, dev_addr);
+    slot        = (wr.wr.ud.ah == NULL) ? NULL :
+                  uct_nprdma_bounce_get(&iface->cm.pool);
     if (slot == NULL) {
         return;
     }
