@@ -139,7 +139,7 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
         /* Also pages that a live range covers, and for good: peers that have
          * its key can do with the target's software */
         pages = nprdma_region_pages(region, rest);
-        nprdma_region_retire(region, pages);
+        nprdma_region_revoke(region, pages);
         nprdma_sweep_pages(sweep, region, pages);
         return;
     }

@@ -134,7 +134,8 @@ ucs_status_t nprdma_pagein_init(void)
 
     pthread_mutex_lock(&nprdma_pagein.lock);
     if ((nprdma_pagein.users > 0) && (nprdma_pagein.pid != getpid())) {
-        nprdma_pagein_close(); /* These files show the pages of the parent */
+        /* These files show the pages of the parent. They stay open: the child
+         * may have closed them, and have others of these numbers. */
         nprdma_pagein.users = 0;
     }
     if (nprdma_pagein.users == 0) {

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -102,6 +103,18 @@ static int nprdma_kernel_open_module(char *why)
     return -1;
 }
 
+/* Close the context of the parent, unless the child has done that, and has
+ * opened another file of this number */
+static void nprdma_kernel_close_inherited(int fd)
+{
+    struct stat own, other;
+
+    if ((fstat(fd, &own) == 0) && (fstat(nprdma_kernel.fd, &other) == 0) &&
+        (own.st_dev == other.st_dev) && (own.st_ino == other.st_ino)) {
+        close(nprdma_kernel.fd);
+    }
+}
+
 static ucs_status_t nprdma_kernel_open(const char *device, char *why)
 {
     ucs_status_t status = UCS_OK;
@@ -114,7 +127,7 @@ static ucs_status_t nprdma_kernel_open(const char *device, char *why)
             status = UCS_ERR_NO_DEVICE;
         } else {
             if (nprdma_kernel.users > 0) {
-                close(nprdma_kernel.fd); /* Inherited from the parent */
+                nprdma_kernel_close_inherited(fd);
             }
             nprdma_kernel.fd    = fd;
             nprdma_kernel.pid   = getpid();

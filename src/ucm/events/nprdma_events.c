@@ -278,19 +278,23 @@ static int nprdma_maps_feed(nprdma_maps_line_t *line, char c)
     return 0;
 }
 
-/* Whether a mapping is a further piece of the segment that ends at @a end */
+/* Whether a mapping is a piece of the segment at @a address, of which @a first
+ * is one: as shmdt() finds them, also behind a hole or without the first page.
+ * The kernel gives each mapping of a file a device. */
 NPRDMA_HOOK
-static int nprdma_maps_continues(const uint64_t *value, const uint64_t *first,
-                                 uintptr_t end)
+static int nprdma_maps_is_piece(const uint64_t *value, const uint64_t *first,
+                                uintptr_t address)
 {
-    return (value[NPRDMA_MAPS_START] == end) &&
+    return (value[NPRDMA_MAPS_START] >= address) &&
+           (value[NPRDMA_MAPS_START] - address == value[NPRDMA_MAPS_OFFSET]) &&
+           ((value[NPRDMA_MAPS_MAJOR] | value[NPRDMA_MAPS_MINOR]) != 0) &&
            (value[NPRDMA_MAPS_INODE] == first[NPRDMA_MAPS_INODE]) &&
            (value[NPRDMA_MAPS_MAJOR] == first[NPRDMA_MAPS_MAJOR]) &&
-           (value[NPRDMA_MAPS_MINOR] == first[NPRDMA_MAPS_MINOR]) &&
-           (value[NPRDMA_MAPS_OFFSET] == end - first[NPRDMA_MAPS_START]);
+           (value[NPRDMA_MAPS_MINOR] == first[NPRDMA_MAPS_MINOR]);
 }
 
-/* First address behind the segment at an address, or 0 */
+/* First address behind the segment at an address, 0 if there is none, or
+ * UINTPTR_MAX if the mappings cannot be read */
 NPRDMA_HOOK
 static uintptr_t nprdma_maps_segment_end(uintptr_t address)
 {
@@ -306,11 +310,10 @@ static uintptr_t nprdma_maps_segment_end(uintptr_t address)
                 continue;
             }
 
-            if (line.value[NPRDMA_MAPS_START] == address) {
+            if (end == 0) {
                 first = line;
-                end   = line.value[NPRDMA_MAPS_END];
-            } else if ((end != 0) &&
-                       nprdma_maps_continues(line.value, first.value, end)) {
+            }
+            if (nprdma_maps_is_piece(line.value, first.value, address)) {
                 end = line.value[NPRDMA_MAPS_END];
             }
             memset(&line, 0, sizeof(line));
@@ -318,7 +321,7 @@ static uintptr_t nprdma_maps_segment_end(uintptr_t address)
     }
 
     syscall(SYS_close, fd);
-    return end;
+    return (size < 0) ? UINTPTR_MAX : end;
 }
 
 
@@ -456,6 +459,9 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     case UCM_EVENT_SBRK:
     case UCM_EVENT_BRK:
         brk = (uintptr_t)syscall(SYS_brk, 0);
+        if ((type == UCM_EVENT_BRK) && (event->brk.addr == NULL)) {
+            break; /* A question, as which UCM tests its hooks */
+        }
         nprdma_events_heap(brk,
                            (type == UCM_EVENT_BRK) ?
                            (uintptr_t)event->brk.addr :

@@ -588,7 +588,8 @@ static const char *nprdma_lazy_install(nprdma_lazy_t *lazy, size_t limit)
         return "a sanitizer follows the addresses of this process";
     }
 
-    close(nprdma_lazy_uffd); /* It may be that of the parent */
+    /* Uninstalled, it is -1; else it is that of the parent, or a file that the
+     * child has opened since */
     nprdma_lazy_uffd = nprdma_uffd_open_probe();
     memset(lazy->places, 0, sizeof(lazy->places));
     atomic_store(&lazy->limit, limit);

@@ -85,7 +85,8 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     size_t info_size;
     char *info;
 
-    info_size = words * (sizeof(*region->retired) + sizeof(*region->pending)) +
+    info_size = words * (sizeof(*region->retired) + sizeof(*region->revoked) +
+                         sizeof(*region->pending)) +
                 num_chunks * (sizeof(*region->touched) +
                               sizeof(*region->marks));
     info      = nprdma_regions_mmap(info_size);
@@ -109,7 +110,8 @@ nprdma_regions_alloc(nprdma_regions_t *table, uintptr_t address, size_t length,
     region->num_chunks    = num_chunks;
     region->info_size     = info_size;
     region->retired       = (_Atomic uint64_t*)info;
-    region->pending       = region->retired + words;
+    region->revoked       = region->retired + words;
+    region->pending       = region->revoked + words;
     region->touched       = (_Atomic uint8_t*)(region->pending + words);
     region->marks         = (uint8_t*)(region->touched + num_chunks);
     region->is_marked     = 0;
@@ -566,17 +568,26 @@ void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages)
 NPRDMA_HOOK
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages)
 {
-    if (atomic_load(&region->has_retired) && !atomic_load(&region->is_closed)) {
+    if (atomic_load(&region->has_retired)) {
         nprdma_bits_clear(region->retired, pages.first,
                           pages.first + pages.count);
     }
 }
 
+void nprdma_region_revoke(nprdma_region_obj_t *region, nprdma_pages_t pages)
+{
+    atomic_store(&region->has_retired, 1);
+    nprdma_bits_set(region->revoked, pages.first, pages.first + pages.count);
+}
+
 size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
                                  nprdma_pages_t pages)
 {
-    return atomic_load(&region->has_retired) ?
-           nprdma_bits_next(region->retired, pages.first,
-                            pages.first + pages.count) - pages.first :
-           pages.count;
+    size_t end = pages.first + pages.count;
+
+    if (atomic_load(&region->has_retired)) {
+        end = nprdma_bits_next(region->retired, pages.first, end);
+        end = nprdma_bits_next(region->revoked, pages.first, end);
+    }
+    return end - pages.first;
 }

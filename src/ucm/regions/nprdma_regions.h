@@ -61,6 +61,9 @@ typedef struct nprdma_region_obj {
     size_t                   info_size;
     /* Bit per page: unmapped since it was registered */
     _Atomic uint64_t        *retired;
+    /* Bit per page: retired for ever. Its own bit, because pages are readmitted
+     * without a lock. */
+    _Atomic uint64_t        *revoked;
     /* Bit per page: to be revoked by the next tick. Changes under the lock. */
     _Atomic uint64_t        *pending;
     _Atomic uint8_t         *touched;     /* Chunks that may be populated */
@@ -182,12 +185,13 @@ nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end);
 /* Retire pages: they are not mapped any more. A new mapping at the same
  * addresses must not be taken for the registered memory, even if the monitor
  * did not see the call that mapped it. Readmit pages: they are mapped or
- * registered again. In a closed region, pages stay retired. For memory
- * hooks. */
+ * registered again. For memory hooks. Revoke pages of a closed region: as if
+ * they were retired, for ever. */
 void nprdma_region_retire(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_region_readmit(nprdma_region_obj_t *region, nprdma_pages_t pages);
+void nprdma_region_revoke(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
-/* Pages before the first one that is retired */
+/* Pages before the first one that is retired or revoked */
 size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
                                  nprdma_pages_t pages);
 

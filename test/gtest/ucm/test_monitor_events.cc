@@ -9,6 +9,7 @@
 #include <random>
 
 #include <dlfcn.h>
+#include <sys/resource.h>
 #include <sys/shm.h>
 
 #ifndef MADV_PAGEOUT
@@ -342,6 +343,40 @@ TEST_F(test_monitor_events, shmdt_and_shmat)
     munmap(ptr - page, 17 * page);
 }
 
+/* Some of which the program has unmapped: the kernel takes the others, also if
+ * the process may open no file to find them */
+TEST_F(test_monitor_events, shmdt_of_pieces)
+{
+    for (bool is_limited : {false, true}) {
+        nprdma_range_t range;
+        struct rlimit limit;
+        int shmid = shmget(IPC_PRIVATE, 8 * page, IPC_CREAT | 0600);
+        ASSERT_GE(shmid, 0);
+        start();
+        char *ptr = (char*)shmat(shmid, nullptr, 0);
+        ASSERT_NE((char*)-1, ptr);
+        shmctl(shmid, IPC_RMID, nullptr);
+        ASSERT_EQ(UCS_OK, reg(&range, ptr, 8 * page));
+        ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
+        ASSERT_EQ(0, munmap(ptr, page));
+        ASSERT_EQ(0, munmap(ptr + 4 * page, page));
+        EXPECT_EQ(3, all_bits(&range, ptr + 5 * page, 3 * page));
+
+        ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
+        rlimit none = {is_limited ? 0 : limit.rlim_cur, limit.rlim_max};
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &none));
+        int ret = shmdt(ptr);
+        ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
+        ASSERT_EQ(0, ret);
+        EXPECT_EQ(0, all_bits(&range, ptr, 8 * page));
+        raw_mmap(ptr, 8 * page);
+        EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + 7 * page, page));
+        unreg(&range);
+        munmap(ptr, 8 * page);
+        stop();
+    }
+}
+
 TEST_F(test_monitor_events, brk)
 {
     static constexpr intptr_t size = 16 * page;
@@ -356,6 +391,12 @@ TEST_F(test_monitor_events, brk)
     ASSERT_EQ(UCS_OK, reg(&range, ptr, size));
     ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     ASSERT_EQ(ptr + size, sbrk(0)) << "something else grew the heap";
+
+    /* A question, as which UCM tests whether hooks work */
+    int before = drains;
+    ::brk(nullptr);
+    EXPECT_EQ(before, drains);
+    EXPECT_EQ(3, all_bits(&range, ptr, size));
 
     /* The page in which the heap ends stays */
     ASSERT_NE((void*)-1, sbrk(-8 * (intptr_t)page + 100));

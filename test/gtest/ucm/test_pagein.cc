@@ -2,13 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include "test_child.h"
 #include "ucm/access/nprdma_pagein.h"
 
 #include <atomic>
 #include <thread>
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,6 +55,26 @@ TEST_F(test_pagein, in_memory_ends_at_the_first_absent_page)
     EXPECT_EQ(1u, in_memory(2, 2));
     EXPECT_EQ(0u, in_memory(3, 1));
     EXPECT_EQ(1u, in_memory(4, 4));
+}
+
+/* It may have closed what it has inherited, and have opened others since */
+TEST_F(test_pagein, child_keeps_its_files)
+{
+    expect_child([]() {
+        bool good = true;
+        int last;
+
+        syscall(SYS_close_range, 3, ~0u, 0);
+        do {
+            last = dup(0);
+        } while ((last >= 0) && (last < 100));
+        good = nprdma_pagein_init() == UCS_OK;
+        for (int fd = 3; fd <= last; ++fd) {
+            good = good && (fcntl(fd, F_GETFD) == 0);
+        }
+        nprdma_pagein_cleanup();
+        return good;
+    });
 }
 
 /* The access reports that there is no memory */
