@@ -151,7 +151,9 @@ static bool nprdma_batch_awaits_user(struct nprdma_kregion *region,
  * request for reading does not break copy-on-write.
  *
  * The wait for the sequence number lasts until the notifications up to it are
- * over. Each other one has a greater number.
+ * over. Each other one has a greater number. The number is taken with the lock
+ * held, so that the process cannot unmap other pages of the region between it
+ * and the look-up, which compares the number of all of the region.
  *
  * Returns -EBUSY if a notification of any page of the region has come
  * meanwhile.
@@ -173,13 +175,13 @@ static int nprdma_batch_look_up(struct nprdma_kregion *region,
 	}
 
 	memset(batch->pfns, 0, sizeof(batch->pfns));
+	if (mmap_read_lock_killable(region->mm))
+		return -EINTR;
 	if (!batch->unless_revoked)
 		batch->revocations =
 			READ_ONCE(region->states.header->revocations);
 	batch->seq = mmu_interval_read_begin(&region->notifier);
 	range.notifier_seq = batch->seq;
-	if (mmap_read_lock_killable(region->mm))
-		return -EINTR;
 	ret = nprdma_batch_check(region, batch);
 	if (!ret) {
 		range.end = range.start +
@@ -246,6 +248,17 @@ static bool nprdma_batch_usable(const struct nprdma_batch *batch,
 	page = hmm_pfn_to_page(pfn);
 	return !is_zone_device_page(page) &&
 	       (!((batch->anon >> i) & 1) || PageAnon(page));
+}
+
+/* Without resident pages of a batch, no table of frames is made for it */
+static bool nprdma_batch_is_empty(const struct nprdma_batch *batch)
+{
+	unsigned int i;
+
+	for (i = 0; batch->resident && i < batch->n; i++)
+		if (nprdma_batch_usable(batch, i))
+			return false;
+	return batch->resident;
 }
 
 static bool nprdma_batch_has(const struct nprdma_kregion *region,
@@ -486,6 +499,8 @@ static int nprdma_batch_try(struct nprdma_kregion *region,
 	if (ret)
 		return (ret == -EBUSY) ? -EAGAIN : ret;
 
+	if (nprdma_batch_is_empty(batch))
+		return 0;
 	ret = nprdma_batch_table(region, batch);
 	if (ret)
 		return ret;

@@ -433,6 +433,13 @@ int nprdma_kregion_watch(struct nprdma_kregion *region)
 					   &nprdma_notifier_ops);
 	if (ret)
 		nprdma_overlap_remove(&region->place);
+	else
+		/*
+		 * While another notification is delivered, the kernel only
+		 * remembers a new notifier, which then misses what is unmapped.
+		 * This waits until it is in place.
+		 */
+		mmu_interval_read_begin(&region->notifier);
 	return ret;
 }
 

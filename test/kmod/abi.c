@@ -529,10 +529,14 @@ KMOD_CASE(abi, populate_resident)
     unsigned char resident[NUM_PAGES];
     kmod_region_t region;
     size_t i, count = 0;
+    uint64_t bytes;
 
     kmod_region(&region, NUM_PAGES);
+    bytes = kmod_stats(region.ctx, 0).bytes;
     CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, RESIDENT | WRITE, &arg), 0);
     CHECK_EQ(arg.populated, 0);
+    /* Nor is there a table of frames */
+    CHECK_EQ(kmod_stats(region.ctx, 0).bytes, bytes);
     for (i = 0; i < 8; ++i) {
         region.memory[i * PAGE] = 1;
     }
