@@ -78,16 +78,6 @@ void npemu_epoch_assign(npemu_proc_t *proc)
     pthread_setspecific(npemu_epoch_key, tls);
 }
 
-void npemu_epoch_shared_lock(npemu_proc_t *proc)
-{
-    pthread_mutex_lock(&proc->seq_lock);
-}
-
-void npemu_epoch_shared_unlock(npemu_proc_t *proc)
-{
-    pthread_mutex_unlock(&proc->seq_lock);
-}
-
 uint64_t npemu_epoch_calls(npemu_proc_t *proc)
 {
     unsigned t, nthreads = atomic_load(&proc->slot->nthreads);

@@ -49,10 +49,6 @@ extern __thread npemu_epoch_tls_t npemu_epoch_tls
 /** Give the calling thread a counter of the process. */
 void npemu_epoch_assign(npemu_proc_t *proc);
 
-/** Take the mutex of the shared counter, and release it. */
-void npemu_epoch_shared_lock(npemu_proc_t *proc);
-void npemu_epoch_shared_unlock(npemu_proc_t *proc);
-
 /**
  * Start executing. Must not be nested, and nothing between it and
  * npemu_epoch_exit may wait for another counter. `slot`: of the process whose
@@ -71,7 +67,7 @@ static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
         npemu_epoch_assign(proc);
     }
     if (npemu_unlikely(tls->shared)) {
-        npemu_epoch_shared_lock(proc);
+        pthread_mutex_lock(&proc->seq_lock);
         tls->shared = 2;
     }
 
@@ -92,7 +88,7 @@ static inline void npemu_epoch_exit(npemu_proc_t *proc)
                           memory_order_release);
     if (npemu_unlikely(tls->shared)) {
         tls->shared = 1;
-        npemu_epoch_shared_unlock(proc);
+        pthread_mutex_unlock(&proc->seq_lock);
     }
 }
 

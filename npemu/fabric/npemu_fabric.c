@@ -462,9 +462,8 @@ int npemu_slot_claim(npemu_fabric_shm_t *fabric)
         ret   = pthread_mutex_trylock(&slot->life);
         if (ret == EOWNERDEAD) {
             pthread_mutex_consistent(&slot->life);
-            /* A thread of the dead process may still write to memory of others,
-             * which wait for the counters that a reset makes even. exec has
-             * ended the threads of this one. */
+            /* A thread of the dead process may still write to memory of others;
+             * exec has ended those of this one */
             atomic_store(&slot->ready, 0);
             if (slot->pid != getpid()) {
                 npemu_slot_is_gone(slot, atomic_load(&slot->gen));

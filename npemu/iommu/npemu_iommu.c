@@ -120,15 +120,12 @@ size_t npemu_iommu_invalidate(npemu_iommu_t *iommu, size_t first, size_t count,
                               uint32_t bits, int touch)
 {
     nprdma_page_state_t *states = &iommu->states[first];
-    uint32_t marked             = atomic_load(&iommu->header->marked);
-    size_t cleared;
+    size_t cleared  = nprdma_page_clear_all(states, count, bits);
+    /* Behind it, because a NIC marks the table before it clears a bit */
+    uint32_t marked = atomic_load(&iommu->header->marked);
 
-    cleared = (marked || touch) ? npemu_iommu_touch(states, count, bits) :
-                                  nprdma_page_clear_all(states, count, bits);
-    if (!marked) {
-        /* Another NIC may have marked the table, and cleared bits, meanwhile */
-        marked = atomic_load(&iommu->header->marked);
-        cleared += marked ? npemu_iommu_touch(states, count, bits) : 0;
+    if (marked || touch) {
+        cleared += npemu_iommu_touch(states, count, bits);
     }
     return (cleared > 0) ? cleared : marked;
 }

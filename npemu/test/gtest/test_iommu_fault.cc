@@ -423,45 +423,43 @@ TEST(test_iommu_fault_random, rate_is_a_probability)
 TEST(test_iommu_fault_drain, waits_for_threads_that_share_a_counter)
 {
     Device device;
-    std::atomic<unsigned> users{0};
-    std::promise<void> has_entered, may_leave, may_drain, may_end;
-    auto end  = may_end.get_future().share();
-    auto used = [&] {
+    std::atomic<unsigned> users{0}, stage{0};
+    std::vector<std::future<void>> threads;
+    auto start = [&](const std::function<void()> &body) {
+        threads.push_back(std::async(std::launch::async, body));
+    };
+    auto await = [&](unsigned number, std::atomic<unsigned> &of) {
+        EXPECT_TRUE(wait_until([&] { return of >= number; }));
+    };
+    auto use = [&](unsigned until) {
         npt_access_begin(device.context);
         npt_access_end(device.context);
         ++users;
+        await(until, stage);
     };
-    std::vector<std::thread> threads;
 
     for (unsigned i = 0; i < npt_own_counters(); ++i) {
-        threads.emplace_back([&] {
-            used();
-            end.wait();
-        });
+        start([&] { use(3); });
     }
-    ASSERT_TRUE(wait_until([&] { return users == npt_own_counters(); }));
-    auto drained = std::async(std::launch::async, [&] {
-        used();
-        may_drain.get_future().wait();
+    await(npt_own_counters(), users);
+    start([&] {
+        use(1);
         npemu_iommu_drain(device.context);
     });
-    ASSERT_TRUE(wait_until([&] { return users == npt_own_counters() + 1; }));
-    threads.emplace_back([&] {
+    await(npt_own_counters() + 1, users);
+    start([&] {
         npt_access_begin(device.context);
-        has_entered.set_value();
-        may_leave.get_future().wait();
+        stage = 1;
+        await(2, stage);
         npt_access_end(device.context);
     });
-    has_entered.get_future().wait();
-    may_drain.set_value();
+    await(1, stage);
     EXPECT_EQ(std::future_status::timeout,
-              drained.wait_for(std::chrono::milliseconds(50)));
-    may_leave.set_value();
-    drained.wait();
-    may_end.set_value();
-    for (auto &thread : threads) {
-        thread.join();
-    }
+              threads[npt_own_counters()].wait_for(
+                      std::chrono::milliseconds(50)));
+    stage = 2;
+    threads[npt_own_counters()].wait();
+    stage = 3;
 }
 
 } // namespace

@@ -11,19 +11,22 @@
 
 using namespace npt;
 
+static void take_a_receive(Pipe &pipe)
+{
+    Side side;
+    connect_over(pipe, side.qp);
+    pipe.send(npt_slot(side.device.context));
+    EXPECT_EQ(0, npt_peer_take_receive(side.qp));
+    pipe.signal();
+    pipe.await();
+}
+
 /* No receive is lost with a sender that dies between taking and filling it.
  * Also if another one has taken its slot and ended, before the owner's thread
  * has heard of either. */
 TEST(test_kill, receives_of_unseen_senders_are_not_lost)
 {
-    Child victim([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        pipe.send(npt_slot(side.device.context));
-        EXPECT_EQ(0, npt_peer_take_receive(side.qp));
-        pipe.signal();
-        pipe.await();
-    });
+    Child victim(take_a_receive);
     Child successor([](Pipe &pipe) {
         ASSERT_TRUE(pipe.await());
         Device device;
@@ -58,16 +61,11 @@ TEST(test_kill, receives_of_unseen_senders_are_not_lost)
 /* It comes back to a queue pair in error when all others are flushed. */
 TEST(test_kill, receives_of_unseen_senders_are_flushed)
 {
-    Child victim([](Pipe &pipe) {
-        Side side;
-        connect_over(pipe, side.qp);
-        EXPECT_EQ(0, npt_peer_take_receive(side.qp));
-        pipe.signal();
-        pipe.await();
-    });
+    Child victim(take_a_receive);
     Side side;
 
     connect_over(victim.pipe(), side.qp);
+    victim.pipe().recv<unsigned>();
     side.qp.recv(1, {});
     ASSERT_TRUE(victim.pipe().await());
     npt_peers_lock(side.device.context);
