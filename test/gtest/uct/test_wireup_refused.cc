@@ -2,7 +2,7 @@
 
 #include "hook.h"
 #include "internals.h"
-#include "uct_test.h"
+#include "svc_requester.h"
 
 #include <climits>
 #include <random>
@@ -184,4 +184,45 @@ TEST_F(test_wireup_refused, handler_destroys_others)
     m_a->wait([&]() { return m_a->num_errors > 0; });
     expect_settled(1);
     EXPECT_TRUE(m_received.empty());
+}
+
+/* By a peer that has not received the request: only the one that has knows the
+ * queue pair which it is from */
+TEST(test_wireup_rejected, by_another_peer)
+{
+    entity asks, target;
+    svc_requester other(asks);
+    uct_nprdma_cm_packet_t packet = {};
+    uct_nprdma_iface_addr_t address;
+    uint64_t stale    = asks.counter("cm_stale");
+    uint64_t rejected = asks.counter("cm_rejected");
+    uct_ep_h ep       = asks.connect(target.address());
+    auto send         = [&]() {
+        return uct_ep_am_short(ep, 1, 0, nullptr, 0);
+    };
+
+    async_hold(target.iface());
+    EXPECT_EQ(UCS_OK, send()); /* When it is connected */
+    uct_iface_get_address(asks.iface(), (uct_iface_addr_t*)&address);
+    packet.magic     = UCT_NPRDMA_CM_MAGIC;
+    packet.version   = UCT_NPRDMA_WIRE_VERSION;
+    packet.type      = UCT_NPRDMA_CM_REJ;
+    packet.dst_nonce = address.nonce;
+    packet.ud_qpn    = 0xffff;
+    packet.qp.qpn    = 0xffff;
+    /* Numbers of connections are easy to guess */
+    for (packet.conn_id = 1u << 20; packet.conn_id < (1u << 20) + 16;
+         ++packet.conn_id) {
+        other.datagram({(const char*)&packet, (const char*)(&packet + 1)});
+    }
+    asks.wait([&]() {
+        return (asks.counter("cm_stale") > stale) ||
+               (asks.counter("cm_rejected") > rejected);
+    });
+    async_release(target.iface());
+    asks.add_progress(&target);
+    EXPECT_EQ(UCS_OK, asks.retry(send));
+    EXPECT_EQ(rejected, asks.counter("cm_rejected"));
+    asks.flush(ep);
+    asks.disconnect(ep);
 }
