@@ -86,10 +86,9 @@ TEST_F(test_iommu, invalidate_reports_if_a_drain_is_due)
  * NIC may be in the page. */
 TEST_F(test_iommu, drain_is_due_beside_a_mark)
 {
-    constexpr int ROUNDS = 1000;
     std::atomic<int> round{0}, done{0};
     std::thread nic([&] {
-        for (int i = 0; i < ROUNDS; ++i) {
+        for (int i = 0; i < 1000; ++i) {
             while (round <= i) {
             }
             for (volatile int wait = i * 7 % 3000; wait > 0; wait = wait - 1) {
@@ -98,7 +97,7 @@ TEST_F(test_iommu, drain_is_due_beside_a_mark)
             ++done;
         }
     });
-    for (int i = 0; i < ROUNDS; ++i) {
+    for (int i = 0; i < 1000; ++i) {
         npt_iommu_unmark(&iommu);
         EXPECT_TRUE(nprdma_page_change(
                 &iommu.states[PAGES - 1],

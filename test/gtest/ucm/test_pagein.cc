@@ -61,14 +61,13 @@ TEST_F(test_pagein, in_memory_ends_at_the_first_absent_page)
 TEST_F(test_pagein, child_keeps_its_files)
 {
     expect_child([]() {
-        bool good = true;
         int last;
 
         syscall(SYS_close_range, 3, ~0u, 0);
         do {
             last = dup(0);
         } while ((last >= 0) && (last < 100));
-        good = nprdma_pagein_init() == UCS_OK;
+        bool good = nprdma_pagein_init() == UCS_OK;
         for (int fd = 3; fd <= last; ++fd) {
             good = good && (fcntl(fd, F_GETFD) == 0);
         }

@@ -219,7 +219,6 @@ TEST_F(test_message_order, waiting_messages_make_room)
     const uint64_t one = 1;
     uct_ep_h second    = m_a->connect(m_b->address());
     uint64_t count     = 0;
-    size_t i;
 
     connect(second);
     hook_gate_close(second, SVC, HOOK_SEND);
@@ -247,12 +246,9 @@ TEST_F(test_message_order, waiting_messages_make_room)
         });
     };
     hook_let_one_go();
-    await([&]() {
-        sched_yield();
-        return *remote_word(0) == 1;
-    });
+    await([&]() { return *remote_word(0) == 1; });
     await_deliveries(97);
-    for (i = 1; i < 97; ++i) {
+    for (size_t i = 1; i < 97; ++i) {
         EXPECT_EQ(i - 1, m_deliveries[i].header);
     }
     m_a->flush(m_ab);

@@ -188,7 +188,7 @@ TEST_F(test_wireup_refused, handler_destroys_others)
 
 /* By a peer that has not received the request: only the one that has knows the
  * queue pair which it is from */
-TEST(test_wireup_rejected, by_another_peer)
+TEST(test_wireup_refused_by, another_peer)
 {
     entity asks, target;
     svc_requester other(asks);
