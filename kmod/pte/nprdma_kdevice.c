@@ -65,13 +65,13 @@ bool nprdma_device_support(struct nprdma_reason *why)
 {
 	int err = 0;
 
-	if (!IS_ENABLED(CONFIG_INTEL_IOMMU))
+	if (!IS_ENABLED(CONFIG_X86))
 		/*
 		 * Arm requires break-before-make: the address of a valid entry
 		 * must not change, so there would be a hole.
 		 */
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"only Intel VT-d and AMD are supported, and this kernel has no driver for them");
+					"only the IOMMUs of x86 are supported");
 	else if (has_acpi_table(ACPI_SIG_IVRS) && !allow_amd)
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
 					"AMD IOMMUs are experimental: no test on hardware has shown that none writes to a page after its flush (module parameter allow_amd=1)");

@@ -78,8 +78,10 @@ static int check_leaf(const struct nprdma_pte_format *format, u64 leaf,
 }
 
 static const struct nprdma_pte_unit_ops *const units[] = {
+#ifdef CONFIG_X86
 	&nprdma_pte_vtd,
 	&nprdma_pte_amd,
+#endif
 };
 
 /* The kind of the IOMMU that translates for a device, or NULL */
@@ -230,8 +232,10 @@ void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 		return;
 	/* One locked store, and a full barrier before the flush that follows */
 	xchg(leaf, (old & ~run->address) | phys);
+#ifdef CONFIG_X86
 	if (!run->coherent)
 		clflush_cache_range(leaf, sizeof(*leaf));
+#endif
 }
 
 static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,

@@ -95,8 +95,6 @@ struct nprdma_pte_run {
 	u64			*tables[]; /* one for each 2 MiB of IOVA */
 };
 
-#ifdef CONFIG_INTEL_IOMMU
-
 const struct nprdma_pte_unit_ops *nprdma_pte_unit(struct device *dev);
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 		    struct nprdma_pte_root *root, struct nprdma_reason *why);
@@ -129,68 +127,5 @@ extern const struct nprdma_pte_format nprdma_pte_amd_v1;
 extern const struct nprdma_pte_unit_ops nprdma_pte_amd;
 int nprdma_pte_generic_amd(struct iommu_domain *domain,
 			   struct nprdma_pte_root *root);
-
-#else
-
-/*
- * Arm requires break-before-make to change the address of a live entry, so
- * there would be a hole.
- */
-static inline const struct nprdma_pte_unit_ops *
-nprdma_pte_unit(struct device *dev)
-{
-	return NULL;
-}
-
-static inline int nprdma_pte_root(struct pci_dev *pdev,
-				  struct iommu_domain *domain,
-				  struct nprdma_pte_root *root,
-				  struct nprdma_reason *why)
-{
-	return nprdma_reason_set(why, -EOPNOTSUPP,
-				 "this kernel has no driver for Intel VT-d, and no other IOMMU is supported");
-}
-
-static inline struct nprdma_pte_run *
-nprdma_pte_find(struct iommu_domain *domain, const struct nprdma_pte_root *root,
-		dma_addr_t iova, unsigned long npages, bool writable,
-		struct nprdma_reason *why)
-{
-	return ERR_PTR(-EOPNOTSUPP);
-}
-
-static inline void nprdma_pte_point(struct nprdma_pte_run *run,
-				    unsigned long index, phys_addr_t phys)
-{
-}
-
-static inline void nprdma_pte_flush(struct nprdma_pte_run *run,
-				    unsigned long first, unsigned long n)
-{
-}
-
-static inline void nprdma_pte_release(struct nprdma_pte_run *run)
-{
-}
-
-static inline bool nprdma_pte_holds(const struct nprdma_pte_run *run,
-				    unsigned long index, phys_addr_t phys)
-{
-	return false;
-}
-
-static inline bool nprdma_pte_agrees(struct nprdma_pte_run *run,
-				     unsigned long index, phys_addr_t phys)
-{
-	return false;
-}
-
-static inline unsigned long
-nprdma_pte_next_table(const struct nprdma_pte_run *run, unsigned long index)
-{
-	return run->npages;
-}
-
-#endif /* CONFIG_INTEL_IOMMU */
 
 #endif

@@ -76,8 +76,8 @@ TEST(test_kill, receives_of_unseen_senders_are_flushed)
     side.cq.expect(1, IBV_WC_WR_FLUSH_ERR);
 }
 
-/* A message that came with a sender's last breath, to a queue pair that is being
- * destroyed, has used its receive: that is there for one more message. */
+/* A message of a sender that has died, to a queue pair that is being destroyed,
+ * has used its receive: that is there for one more message. */
 TEST(test_kill, receives_of_ending_queue_pairs_return_once)
 {
     Child victim([](Pipe &pipe) {

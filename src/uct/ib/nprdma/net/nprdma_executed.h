@@ -60,14 +60,16 @@ static inline void uct_nprdma_executed_leave(uct_nprdma_executed_t *executed)
     }
 }
 
-/* What the request wrote is visible before the count is */
+/* What the request wrote is visible before the count is. NULL is allowed. */
 static inline void uct_nprdma_executed_add(uct_nprdma_executed_t *executed)
 {
     /* Not an atomic increment: only the executing thread writes it */
-    atomic_store_explicit(&executed->count,
-                          atomic_load_explicit(&executed->count,
-                                               memory_order_relaxed) + 1,
-                          memory_order_release);
+    if (ucs_likely(executed != NULL)) {
+        atomic_store_explicit(&executed->count,
+                              atomic_load_explicit(&executed->count,
+                                                   memory_order_relaxed) + 1,
+                              memory_order_release);
+    }
 }
 
 static inline uint64_t

@@ -490,9 +490,7 @@ int uct_nprdma_service_execute(uct_nprdma_service_t *service,
                                     &length);
     uct_nprdma_service_count(service, request, status);
     /* Before the reply, behind which the peer need not bound its messages */
-    if (ucs_likely(conn->executed != NULL)) {
-        uct_nprdma_executed_add(conn->executed);
-    }
+    uct_nprdma_executed_add(conn->executed);
     if (!has_reply) {
         if ((status != UCT_NPRDMA_SVC_OK) && (conn->failed_status == 0)) {
             conn->failed_status = status;
