@@ -352,7 +352,7 @@ def device_rows(mode):
     def row(test, what, field, unit, sizes):
         words = f"-t {test} -s {{size}} -n {{count}} -w {{warm}}"
         return Row("device." + mode, what, probes.on_device(
-            field, words, volume(GIB, 20000)), (mode, "pinned"),
+            field, words, volume(64 * MIB, 2000)), (mode, "pinned"),
             [ratio(mode, "pinned")], unit, sizes)
 
     return [row("tag_lat", "tag latency", LATENCY, "us", (8, 8192)),
