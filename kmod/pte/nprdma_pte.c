@@ -99,9 +99,10 @@ const struct nprdma_pte_unit_ops *nprdma_pte_unit(struct device *dev)
 }
 
 /*
- * Find the I/O page table of a device in the domain that the DMA API uses for
- * it, and which has a unit. A driver is bound, or about to be. The unit is examined in any case: it
- * translates, and its capabilities are available only there. May sleep.
+ * Find the I/O page table of a device, for which nprdma_pte_unit() has found a
+ * unit, in the domain that the DMA API uses for it. A driver is bound, or about
+ * to be. The unit is examined in any case: it translates, and its capabilities
+ * are available only there. May sleep.
  * Returns 0; -EOPNOTSUPP if the table cannot be used; -ENOMEM.
  */
 int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,

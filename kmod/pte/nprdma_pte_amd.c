@@ -3,11 +3,11 @@
 
 /*
  * Finds the I/O page table of a PCI function behind an AMD IOMMU in the same way
- * as the hardware (AMD I/O Virtualization Technology specification, 48882). The
- * IOMMU is a PCI function itself, of which a capability has the address of its
- * registers. These have the device table, with an entry for each bus and
- * function. Only tables of version 1 are known here, in which the host
- * translates.
+ * as the hardware. What the bits mean is from Linux's driver: the specification
+ * (48882) has not been read, which is one reason for allow_amd. The IOMMU is a
+ * PCI function itself, of which a capability has the address of its registers.
+ * These have the device table, with an entry for each bus and function. Only
+ * tables of version 1 are known here, in which the host translates.
  *
  * The top of such a table grows if an address is mapped that is too large. It
  * then becomes a table below the new top, so leafs that were looked up stay.
