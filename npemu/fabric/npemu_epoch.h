@@ -72,10 +72,12 @@ static inline void npemu_epoch_enter(npemu_proc_t *proc, unsigned slot,
     }
 
     seq = atomic_load_explicit(&tls->seq->seq, memory_order_relaxed);
-    /* A full barrier: the odd value, which names the target, is visible before
-     * any record is read */
-    atomic_exchange(&tls->seq->seq,
-                    npemu_epoch_next(seq, npemu_epoch_owner(slot, gen)));
+    /* The odd value, which names the target, is visible before any record is
+     * read. On Arm an exchange would not be a barrier for all that is read. */
+    atomic_store_explicit(&tls->seq->seq,
+                          npemu_epoch_next(seq, npemu_epoch_owner(slot, gen)),
+                          memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 static inline void npemu_epoch_exit(npemu_proc_t *proc)
@@ -104,9 +106,11 @@ static inline void npemu_epoch_dma_enter(void)
 
     seq = atomic_load_explicit(&rec->seq, memory_order_relaxed);
     dma = atomic_load_explicit(&rec->dma, memory_order_relaxed);
-    /* A full barrier: odd before any state is read */
-    atomic_exchange(&rec->dma,
-                    npemu_epoch_next(dma, seq & NPEMU_EPOCH_OWNER_MASK));
+    /* Odd before any state is read */
+    atomic_store_explicit(&rec->dma,
+                          npemu_epoch_next(dma, seq & NPEMU_EPOCH_OWNER_MASK),
+                          memory_order_relaxed);
+    atomic_thread_fence(memory_order_seq_cst);
 }
 
 static inline void npemu_epoch_dma_exit(void)
