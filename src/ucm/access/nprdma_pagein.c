@@ -5,11 +5,11 @@
 #endif
 
 #include "nprdma_pagein.h"
-#include "ucm/events/nprdma_pagemap.h"
 #include "ucm/events/nprdma_procmap.h"
 #include "ucm/events/nprdma_uffd.h"
 
 #include <ucs/debug/log.h>
+#include <ucs/sys/math.h>
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -38,7 +38,8 @@
 #define NPRDMA_PAGEMAP_WORD_EXCLUSIVE (1ull << 56)
 
 
-#define NPRDMA_PAGEIN_NUM_RUNS 32
+/* Pages of one mincore() */
+#define NPRDMA_PAGEIN_BATCH 4096
 
 
 static struct {
@@ -47,7 +48,6 @@ static struct {
     int             fd;        /* /proc/self/pagemap */
     int             maps_fd;   /* /proc/self/maps; -1: no PROCMAP_QUERY */
     pid_t           pid;       /* A forked child opens its own files */
-    int             has_scan;  /* PAGEMAP_SCAN */
     int             uffd;      /* As nprdma_uffd_is_foreign() needs it, or -1 */
     size_t          page_size; /* Of the system */
 } nprdma_pagein = {
@@ -57,38 +57,6 @@ static struct {
     .uffd    = -1
 };
 
-
-/* Number of runs, or -1. *walk_end_p is the address at which the kernel stopped
- * because the runs are full. */
-static long
-nprdma_pagein_runs(uintptr_t start, uintptr_t end, int write,
-                   nprdma_pagemap_run_t *runs, size_t num_runs,
-                   uint64_t max_pages, uintptr_t *walk_end_p)
-{
-    nprdma_pagemap_scan_t scan;
-    long ret;
-
-    memset(&scan, 0, sizeof(scan));
-    scan.size          = sizeof(scan);
-    scan.start         = start;
-    scan.end           = end;
-    scan.vec           = (uintptr_t)runs;
-    scan.vec_len       = num_runs;
-    scan.max_pages     = max_pages;
-    scan.category_mask = NPRDMA_PAGEMAP_PRESENT;
-    scan.return_mask   = NPRDMA_PAGEMAP_PRESENT;
-    if (write) {
-        scan.category_mask     |= NPRDMA_PAGEMAP_PFNZERO |
-                                  NPRDMA_PAGEMAP_WRITTEN;
-        scan.category_inverted  = NPRDMA_PAGEMAP_PFNZERO;
-    }
-
-    nprdma_pagemap_clear(runs, num_runs);
-    ret         = syscall(SYS_ioctl, nprdma_pagein.fd, NPRDMA_PAGEMAP_SCAN,
-                          &scan);
-    *walk_end_p = scan.walk_end;
-    return ret;
-}
 
 /* @return End of the mapping of an address if that can be written to, or 0 */
 static uintptr_t nprdma_pagein_writable_end(uintptr_t address)
@@ -129,8 +97,6 @@ static void nprdma_pagein_close(void)
 ucs_status_t nprdma_pagein_init(void)
 {
     ucs_status_t status = UCS_OK;
-    nprdma_pagemap_run_t run;
-    uintptr_t page, walk_end;
 
     pthread_mutex_lock(&nprdma_pagein.lock);
     if ((nprdma_pagein.users > 0) && (nprdma_pagein.pid != getpid())) {
@@ -147,10 +113,6 @@ ucs_status_t nprdma_pagein_init(void)
         } else {
             nprdma_pagein.pid       = getpid();
             nprdma_pagein.page_size = (size_t)sysconf(_SC_PAGESIZE);
-            page = (uintptr_t)&run & ~(nprdma_pagein.page_size - 1);
-            nprdma_pagein.has_scan =
-                    nprdma_pagein_runs(page, page + nprdma_pagein.page_size, 0,
-                                       &run, 1, 0, &walk_end) == 1;
             nprdma_pagein_open_maps();
             nprdma_pagein.uffd = nprdma_uffd_open_probe();
         }
@@ -216,8 +178,7 @@ static int nprdma_pagein_is_writable(uintptr_t start, size_t count)
     }
 
     start    &= ~(nprdma_pagein.page_size - 1);
-    num_words = (end - start + nprdma_pagein.page_size - 1) /
-                nprdma_pagein.page_size;
+    num_words = ucs_div_round_up(end - start, nprdma_pagein.page_size);
     if (nprdma_pagein_words(start, num_words, words) != num_words) {
         return 0;
     }
@@ -275,141 +236,67 @@ long nprdma_pagein_num_waits(void)
     return (getrusage(RUSAGE_THREAD, &usage) == 0) ? usage.ru_nvcsw : 0;
 }
 
-static void nprdma_page_set_add(nprdma_page_set_t *set, size_t first,
-                                size_t end)
-{
-    size_t bit, length;
-    uint64_t mask;
-
-    while (first < end) {
-        bit    = first % 64;
-        length = 64 - bit;
-        if (length > end - first) {
-            length = end - first;
-        }
-
-        mask = (length == 64) ? UINT64_MAX : (((uint64_t)1 << length) - 1);
-        set->bits[first / 64] |= mask << bit;
-        first += length;
-    }
-}
-
-static void nprdma_pagein_ioctl(uintptr_t start, size_t count, int write,
-                                nprdma_page_set_t *set)
-{
-    uintptr_t end = start + (count << NPRDMA_PAGE_SHIFT);
-    nprdma_pagemap_run_t runs[NPRDMA_PAGEIN_NUM_RUNS];
-    uintptr_t at = start;
-    uintptr_t walk_end;
-    long num_runs, i;
-
-    while (at < end) {
-        num_runs = nprdma_pagein_runs(at, end, write, runs,
-                                      NPRDMA_PAGEIN_NUM_RUNS, 0, &walk_end);
-        if (num_runs < 0) {
-            return;
-        }
-
-        for (i = 0; i < num_runs; ++i) {
-            nprdma_page_set_add(set, (runs[i].start - start) >>
-                                     NPRDMA_PAGE_SHIFT,
-                                (runs[i].end - start) >> NPRDMA_PAGE_SHIFT);
-        }
-        at = walk_end;
-    }
-}
-
-static void nprdma_pagein_read(uintptr_t start, size_t count, int write,
-                               nprdma_page_set_t *set)
-{
-    uintptr_t first = start & ~(nprdma_pagein.page_size - 1);
-    uintptr_t end   = start + (count << NPRDMA_PAGE_SHIFT);
-    uint64_t wanted = NPRDMA_PAGEMAP_WORD_PRESENT |
-                      (write ? NPRDMA_PAGEMAP_WORD_EXCLUSIVE : 0);
-    uint64_t mask   = wanted | (write ? NPRDMA_PAGEMAP_WORD_WATCHED : 0);
-    uint64_t words[NPRDMA_PAGEIN_MAX];
-    uintptr_t low, high;
-    size_t num_words, i;
-
-    num_words = (end - first + nprdma_pagein.page_size - 1) /
-                nprdma_pagein.page_size;
-    num_words = nprdma_pagein_words(first, num_words, words);
-    for (i = 0; i < num_words; ++i) {
-        if ((words[i] & mask) == wanted) {
-            low  = first + i * nprdma_pagein.page_size;
-            high = low + nprdma_pagein.page_size;
-            low  = (low < start) ? start : low;
-            high = (high > end) ? end : high;
-            nprdma_page_set_add(set, (low - start) >> NPRDMA_PAGE_SHIFT,
-                                (high - start) >> NPRDMA_PAGE_SHIFT);
-        }
-    }
-}
-
 void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
                         nprdma_page_set_t *set)
 {
+    const size_t page_size = nprdma_pagein.page_size;
+    uintptr_t first        = start & ~(page_size - 1);
+    uintptr_t end          = start + (count << NPRDMA_PAGE_SHIFT);
+    uint64_t wanted        = NPRDMA_PAGEMAP_WORD_PRESENT |
+                             (write ? NPRDMA_PAGEMAP_WORD_EXCLUSIVE : 0);
+    uint64_t mask          = wanted | (write ? NPRDMA_PAGEMAP_WORD_WATCHED : 0);
+    uint64_t words[NPRDMA_PAGEIN_MAX];
+    size_t num_words, i, word;
+
     memset(set, 0, sizeof(*set));
-    if (nprdma_pagein.has_scan) {
-        nprdma_pagein_ioctl(start, count, write, set);
-    } else {
-        nprdma_pagein_read(start, count, write, set);
+    num_words = nprdma_pagein_words(first,
+                                    ucs_div_round_up(end - first, page_size),
+                                    words);
+    for (i = 0; i < count; ++i) {
+        word = (start - first + (i << NPRDMA_PAGE_SHIFT)) >>
+               __builtin_ctzl(page_size);
+        if ((word < num_words) && ((words[word] & mask) == wanted)) {
+            set->bits[i / 64] |= (uint64_t)1 << (i % 64);
+        }
     }
 }
 
-static size_t nprdma_pagein_next_by_read(uintptr_t start, size_t count)
+/* The first of the pages that is in memory, or that is not; `count` if there is
+ * none. What is not mapped counts as in memory. */
+static size_t nprdma_pagein_find(uintptr_t start, size_t count, int in_memory)
 {
-    nprdma_page_set_t set;
-    size_t done, piece, i;
+    const size_t page_size = nprdma_pagein.page_size;
+    uintptr_t first        = start & ~(page_size - 1);
+    uintptr_t end          = start + (count << NPRDMA_PAGE_SHIFT);
+    unsigned char resident[NPRDMA_PAGEIN_BATCH];
+    size_t num, i;
 
-    for (done = 0; done < count; done += piece) {
-        piece = (count - done > NPRDMA_PAGEIN_MAX) ? NPRDMA_PAGEIN_MAX :
-                                                     (count - done);
-        memset(&set, 0, sizeof(set));
-        nprdma_pagein_read(start + (done << NPRDMA_PAGE_SHIFT), piece, 0, &set);
-        for (i = 0; i < NPRDMA_PAGEIN_MAX / 64; ++i) {
-            if (set.bits[i] != 0) {
-                return done + i * 64 + __builtin_ctzll(set.bits[i]);
+    for (; first < end; first += num * page_size) {
+        num = ucs_min(ucs_div_round_up(end - first, page_size),
+                      sizeof(resident));
+        if (syscall(SYS_mincore, first, num * page_size, resident) != 0) {
+            memset(resident, 1, num);
+        }
+
+        for (i = 0; i < num; ++i) {
+            if ((resident[i] & 1) == in_memory) {
+                first += i * page_size;
+                return (first <= start) ? 0 :
+                       ((first - start) >> NPRDMA_PAGE_SHIFT);
             }
         }
     }
-
     return count;
 }
 
 size_t nprdma_pagein_next(uintptr_t start, size_t count)
 {
-    nprdma_pagemap_run_t run;
-    uintptr_t walk_end;
-
-    if (!nprdma_pagein.has_scan) {
-        return nprdma_pagein_next_by_read(start, count);
-    }
-
-    return (nprdma_pagein_runs(start, start + (count << NPRDMA_PAGE_SHIFT), 0,
-                               &run, 1, 1, &walk_end) > 0) ?
-           ((run.start - start) >> NPRDMA_PAGE_SHIFT) : count;
+    return nprdma_pagein_find(start, count, 1);
 }
 
 size_t nprdma_pagein_in_memory(uintptr_t start, size_t count)
 {
-    uintptr_t first = start & ~(nprdma_pagein.page_size - 1);
-    uintptr_t end   = start + (count << NPRDMA_PAGE_SHIFT);
-    unsigned char resident[NPRDMA_PAGEIN_PROBE_MAX];
-    size_t i;
-
-    if (syscall(SYS_mincore, first, end - first, resident) != 0) {
-        return count;
-    }
-
-    for (i = 0; first + (i * nprdma_pagein.page_size) < end; ++i) {
-        if (!(resident[i] & 1)) {
-            first += i * nprdma_pagein.page_size;
-            return (first <= start) ? 0 :
-                   ((first - start) >> NPRDMA_PAGE_SHIFT);
-        }
-    }
-    return count;
+    return nprdma_pagein_find(start, count, 0);
 }
 
 int nprdma_pagein_is_watched(uintptr_t start, size_t count, int write)

@@ -21,7 +21,7 @@ BEGIN_C_DECLS
 /* Most pages of one nprdma_pagein_scan() */
 #define NPRDMA_PAGEIN_MAX 512
 
-/* Most pages of one nprdma_pagein_in_memory() */
+/* Most pages of one nprdma_pagein_is_watched() */
 #define NPRDMA_PAGEIN_PROBE_MAX 65
 
 
@@ -57,14 +57,15 @@ long nprdma_pagein_num_waits(void);
 
 
 /* Find pages that are present, of NPRDMA_PAGEIN_MAX at most. Accesses none of
- * them. `write` leaves out pages that a write would have to copy, as far as the
- * kernel reports that (zero pages), and those that a userfaultfd protects
- * against writing. */
+ * them. `write` leaves out pages that a write may have to copy, because they
+ * are of zeros or another process maps them too, and those that a userfaultfd
+ * protects against writing. */
 void nprdma_pagein_scan(uintptr_t start, size_t count, int write,
                         nprdma_page_set_t *set);
 
 
-/* The first of the pages that is present, or `count` */
+/* The first of the pages that may be present, or `count`: that
+ * nprdma_pagein_in_memory() would count */
 size_t nprdma_pagein_next(uintptr_t start, size_t count);
 
 
@@ -78,10 +79,9 @@ int nprdma_pagein_is_watched(uintptr_t start, size_t count, int write);
 
 
 /* Count the pages from the first one on that an access finds in memory: mapped,
- * or in the page cache, or in the swap cache, of NPRDMA_PAGEIN_PROBE_MAX at
- * most. Accesses none of them. The kernel says so of every page of a file that
- * the user neither owns nor may write (mincore(2)), and of a page that is not
- * mapped. */
+ * or in the page cache, or in the swap cache. Accesses none of them. Every page
+ * of a file that the user neither owns nor may write counts (mincore(2)), and a
+ * page that is not mapped, with others of the same 16 MiB. */
 size_t nprdma_pagein_in_memory(uintptr_t start, size_t count);
 
 
