@@ -31,24 +31,27 @@ static void nprdma_sweep_gate(nprdma_sweep_t *sweep,
  * count of absent pages advances, too: that thread has copied the words, and
  * finds that they differ. */
 NPRDMA_HOOK
-static size_t nprdma_sweep_chunk(const nprdma_sweep_t *sweep,
-                                 nprdma_region_obj_t *region, size_t first,
-                                 size_t count)
+static void nprdma_sweep_chunk(nprdma_sweep_t *sweep,
+                               nprdma_region_obj_t *region, size_t first,
+                               size_t end)
 {
-    uintptr_t start = region->super.address + (first << NPRDMA_PAGE_SHIFT);
+    uintptr_t start = region->super.address;
     nprdma_span_t span;
 
-    span.start = start;
-    span.end   = start + (count << NPRDMA_PAGE_SHIFT);
-    return sweep->monitor->params.backend->invalidate(
-            &region->super, region->backend_priv, first, count, sweep->bits,
-            nprdma_monitor_is_populating(sweep->monitor, span));
+    span.start      = start + (first << NPRDMA_PAGE_SHIFT);
+    span.end        = start + (end << NPRDMA_PAGE_SHIFT);
+    sweep->cleared += sweep->monitor->params.backend->invalidate(
+            &region->super, region->backend_priv, first, end - first,
+            sweep->bits, nprdma_monitor_is_populating(sweep->monitor, span));
 }
 
 NPRDMA_HOOK
-static void nprdma_sweep_pages(nprdma_sweep_t *sweep,
-                               nprdma_region_obj_t *region,
-                               nprdma_pages_t pages)
+static void
+nprdma_sweep_pages(nprdma_sweep_t *sweep, nprdma_region_obj_t *region,
+                   nprdma_pages_t pages,
+                   void (*func)(nprdma_sweep_t *sweep,
+                                nprdma_region_obj_t *region, size_t first,
+                                size_t end))
 {
     size_t end = pages.first + pages.count;
     size_t first, next;
@@ -62,8 +65,7 @@ static void nprdma_sweep_pages(nprdma_sweep_t *sweep,
         /* In a chunk that was never populated the states are not read: reading
          * them would allocate memory for them */
         if (atomic_load(&region->touched[first / NPRDMA_CHUNK_PAGES])) {
-            sweep->cleared += nprdma_sweep_chunk(sweep, region, first,
-                                                 next - first);
+            func(sweep, region, first, next);
         }
     }
 }
@@ -81,55 +83,16 @@ static void nprdma_sweep_region(nprdma_region_obj_t *region, void *arg)
     sweep->found = 1;
     nprdma_sweep_gate(sweep, region, NPRDMA_INVALIDATE_START);
     nprdma_region_retire(region, nprdma_region_pages(region, sweep->gone));
-    nprdma_sweep_pages(sweep, region, pages);
-}
-
-/* The first gap in a span that no live range of the region covers; empty if
- * there is none. A page that a live range touches counts as covered. */
-static nprdma_span_t nprdma_sweep_gap(nprdma_region_obj_t *region,
-                                      nprdma_span_t span)
-{
-    const uintptr_t mask = NPRDMA_PAGE_SIZE - 1;
-    uintptr_t start, end;
-    nprdma_range_t *range;
-    int moved;
-
-    nprdma_region_lock(region);
-    do {
-        moved = 0;
-        ucs_list_for_each(range, &region->ranges, list) {
-            start = range->address & ~mask;
-            end   = (range->address + range->length + mask) & ~mask;
-            if ((start <= span.start) && (end > span.start)) {
-                span.start = end;
-                moved      = 1;
-                if (end >= span.end) {
-                    break;
-                }
-            }
-        }
-    } while (moved && (span.start < span.end));
-
-    ucs_list_for_each(range, &region->ranges, list) {
-        start = range->address & ~mask;
-        if ((start > span.start) && (start < span.end)) {
-            span.end = start;
-        }
-    }
-    nprdma_region_unlock(region);
-    return span;
+    nprdma_sweep_pages(sweep, region, pages, nprdma_sweep_chunk);
 }
 
 static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
 {
     nprdma_sweep_t *sweep = arg;
-    nprdma_span_t rest    = sweep->taken;
-    nprdma_pages_t pages;
-    nprdma_span_t gap;
+    nprdma_pages_t pages  = nprdma_region_pages(region, sweep->taken);
 
     /* A local region has no keys that could be revoked */
-    if (region->super.is_local ||
-        (nprdma_region_pages(region, rest).count == 0)) {
+    if (region->super.is_local || (pages.count == 0)) {
         return;
     }
 
@@ -138,20 +101,10 @@ static void nprdma_sweep_uncovered(nprdma_region_obj_t *region, void *arg)
     if (atomic_load(&region->is_closed)) {
         /* Also pages that a live range covers, and for good: peers that have
          * its key can do with the target's software */
-        pages = nprdma_region_pages(region, rest);
         nprdma_region_revoke(region, pages);
-        nprdma_sweep_pages(sweep, region, pages);
-        return;
-    }
-
-    for (;;) {
-        gap = nprdma_sweep_gap(region, rest);
-        if (gap.start >= gap.end) {
-            break;
-        }
-
-        nprdma_sweep_pages(sweep, region, nprdma_region_pages(region, gap));
-        rest.start = gap.end;
+        nprdma_sweep_pages(sweep, region, pages, nprdma_sweep_chunk);
+    } else {
+        nprdma_sweep_pages(sweep, region, pages, nprdma_revoker_uncovered);
     }
 }
 

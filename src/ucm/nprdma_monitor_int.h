@@ -129,6 +129,11 @@ void nprdma_monitor_revoke_dying(nprdma_monitor_t *monitor, nprdma_span_t span);
 void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages);
 void nprdma_revoker_end(nprdma_region_obj_t *region, nprdma_pages_t pages);
 
+/* Revoke those pages [first, end) of a chunk that no live range covers */
+void nprdma_revoker_uncovered(nprdma_sweep_t *sweep,
+                              nprdma_region_obj_t *region, size_t first,
+                              size_t end);
+
 /* Start the thread, unless it has been started before. If that fails, one line
  * is logged. The caller serialises calls. Not for memory hooks. */
 void nprdma_revoker_start(nprdma_monitor_t *monitor);

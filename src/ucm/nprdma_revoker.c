@@ -62,44 +62,34 @@ void nprdma_revoker_begin(nprdma_region_obj_t *region, nprdma_pages_t pages)
 
 /* ---- a tick ---- */
 
-/* Revoke the pending pages [first, end) */
+/* Revoke those of the pages [first, end) that are pending */
 NPRDMA_HOOK
 static void nprdma_revoker_take(nprdma_sweep_t *sweep,
                                 nprdma_region_obj_t *region, size_t first,
                                 size_t end)
 {
+    size_t begin = first;
     size_t next;
 
-    while ((first = nprdma_bits_next(region->pending, first, end)) < end) {
-        next = first;
-        do {
-            ++next;
-        } while ((next < end) &&
-                 (nprdma_bits_next(region->pending, next, end) == next));
-
+    while ((first = nprdma_bits_next(region->pending, first, end, 1)) < end) {
+        next = nprdma_bits_next(region->pending, first, end, 0);
         /* Pages that no live range covers are not being populated */
         sweep->cleared += sweep->monitor->params.backend->invalidate(
                 &region->super, region->backend_priv, first, next - first,
                 NPRDMA_PAGE_BITS, 0);
         first = next;
     }
+    nprdma_bits_clear(region->pending, begin, end);
 }
 
-/* Find those of the pages [first, end) that have bits and that no live range
- * covers. @return Nonzero if there is one. */
+/* The pages [first, end) that a live range covers are not pending any more.
+ * @return Nonzero if another one is. */
 NPRDMA_HOOK
-static int nprdma_revoker_select(nprdma_region_obj_t *region, size_t first,
-                                 size_t end)
+static int nprdma_revoker_spare(nprdma_region_obj_t *region, size_t first,
+                                size_t end)
 {
     nprdma_range_t *range;
     nprdma_pages_t pages;
-    size_t i;
-
-    for (i = first; i < end; ++i) {
-        if (nprdma_page_load(&region->super.states[i]) & NPRDMA_PAGE_BITS) {
-            nprdma_bits_set(region->pending, i, i + 1);
-        }
-    }
 
     ucs_list_for_each(range, &region->ranges, list) {
         pages = nprdma_region_pages(region,
@@ -109,7 +99,36 @@ static int nprdma_revoker_select(nprdma_region_obj_t *region, size_t first,
         nprdma_bits_clear(region->pending, ucs_max(pages.first, first),
                           ucs_min(pages.first + pages.count, end));
     }
-    return nprdma_bits_next(region->pending, first, end) < end;
+    return nprdma_bits_next(region->pending, first, end, 1) < end;
+}
+
+NPRDMA_HOOK
+void nprdma_revoker_uncovered(nprdma_sweep_t *sweep,
+                              nprdma_region_obj_t *region, size_t first,
+                              size_t end)
+{
+    nprdma_region_lock(region);
+    nprdma_bits_set(region->pending, first, end);
+    if (nprdma_revoker_spare(region, first, end)) {
+        nprdma_revoker_take(sweep, region, first, end);
+    }
+    nprdma_region_unlock(region);
+}
+
+/* Find those of the pages [first, end) that have bits and that no live range
+ * covers. @return Nonzero if there is one. */
+NPRDMA_HOOK
+static int nprdma_revoker_select(nprdma_region_obj_t *region, size_t first,
+                                 size_t end)
+{
+    size_t i;
+
+    for (i = first; i < end; ++i) {
+        if (nprdma_page_load(&region->super.states[i]) & NPRDMA_PAGE_BITS) {
+            nprdma_bits_set(region->pending, i, i + 1);
+        }
+    }
+    return nprdma_revoker_spare(region, first, end);
 }
 
 /*
@@ -132,7 +151,6 @@ static void nprdma_revoker_chunk(nprdma_sweep_t *sweep,
     region->marks[chunk] = 0;
     if (marks & NPRDMA_REVOKER_PENDING) {
         nprdma_revoker_take(sweep, region, first, end);
-        nprdma_bits_clear(region->pending, first, end);
     }
     if ((marks & NPRDMA_REVOKER_ENDED) &&
         atomic_load(&region->touched[chunk]) &&

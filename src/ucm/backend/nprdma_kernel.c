@@ -334,7 +334,7 @@ static void nprdma_kernel_readmit(void *priv, nprdma_range_t *range,
     const nprdma_kernel_priv_t *self = priv;
 
     if ((self->retired != NULL) &&
-        (nprdma_bits_next(self->retired, first, first + count) <
+        (nprdma_bits_next(self->retired, first, first + count, 1) <
          first + count)) {
         nprdma_kernel_register(self, range, NPRDMA_IOC_REGISTER_READMIT);
     }

@@ -542,14 +542,17 @@ void nprdma_bits_clear(_Atomic uint64_t *bits, size_t first, size_t end)
 }
 
 NPRDMA_HOOK
-size_t nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end)
+size_t nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end,
+                        int value)
 {
+    const uint64_t flip = value ? 0 : UINT64_MAX;
     uint64_t found;
     size_t word;
 
     for (word = first / NPRDMA_REGIONS_BITS; word * NPRDMA_REGIONS_BITS < end;
          ++word) {
-        found = atomic_load(&bits[word]) & nprdma_region_mask(word, first, end);
+        found = (atomic_load(&bits[word]) ^ flip) &
+                nprdma_region_mask(word, first, end);
         if (found != 0) {
             return word * NPRDMA_REGIONS_BITS + __builtin_ctzll(found);
         }
@@ -586,8 +589,8 @@ size_t nprdma_region_not_retired(const nprdma_region_obj_t *region,
     size_t end = pages.first + pages.count;
 
     if (atomic_load(&region->has_retired)) {
-        end = nprdma_bits_next(region->retired, pages.first, end);
-        end = nprdma_bits_next(region->revoked, pages.first, end);
+        end = nprdma_bits_next(region->retired, pages.first, end, 1);
+        end = nprdma_bits_next(region->revoked, pages.first, end, 1);
     }
     return end - pages.first;
 }

@@ -175,11 +175,11 @@ nprdma_pages_t nprdma_region_pages(const nprdma_region_obj_t *region,
 
 
 /* A bit per page. Bits of the pages [first, end) are set or cleared; next is
- * the first page with a bit, or end. For memory hooks. */
+ * the first page whose bit has a value, or end. For memory hooks. */
 void nprdma_bits_set(_Atomic uint64_t *bits, size_t first, size_t end);
 void nprdma_bits_clear(_Atomic uint64_t *bits, size_t first, size_t end);
-size_t
-nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end);
+size_t nprdma_bits_next(const _Atomic uint64_t *bits, size_t first, size_t end,
+                        int value);
 
 
 /* Retire pages: they are not mapped any more. A new mapping at the same
