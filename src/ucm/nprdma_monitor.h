@@ -97,7 +97,7 @@ typedef struct nprdma_monitor_params {
     double                       revoke_tick;
 
     nprdma_reclaim_mode_t        reclaim;
-    double                       reclaim_rate; /* Pages per second */
+    double                       reclaim_rate; /* Pages per second; 0: none */
     uint64_t                     seed;         /* Of the reclaimer; 0: random */
 
     /* Wait until the NIC has completed the accesses that were in progress when
@@ -145,8 +145,7 @@ typedef struct nprdma_monitor_stats {
 
 
 /* Create a monitor, to be given to nprdma_monitor_destroy(). The parameters are
- * copied. UCS_ERR_INVALID_PARAM: a log line names the parameter;
- * UCS_ERR_UNSUPPORTED: memory events are not available (switched off by
+ * copied. UCS_ERR_UNSUPPORTED: memory events are not available (switched off by
  * UCX_MEM_EVENTS=n, or hooks cannot be installed), and no access by the NIC is
  * safe without them; UCS_ERR_NO_DEVICE: the back end cannot be used. */
 ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,

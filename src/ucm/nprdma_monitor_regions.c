@@ -501,27 +501,6 @@ void nprdma_monitor_unregister(nprdma_monitor_t *monitor, nprdma_range_t *range,
 
 /* ---- creation ---- */
 
-static ucs_status_t
-nprdma_monitor_check(const nprdma_monitor_params_t *params)
-{
-    if ((params->region_size < NPRDMA_CHUNK_SIZE) ||
-        (params->region_size & (params->region_size - 1))) {
-        ucs_error("invalid region size of %zu bytes: it must be a power of "
-                  "two, at least %zu", params->region_size, NPRDMA_CHUNK_SIZE);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    if (((params->reclaim == NPRDMA_RECLAIM_LOGICAL) ||
-         (params->reclaim == NPRDMA_RECLAIM_REAL)) &&
-        !((params->reclaim_rate > 0) && (params->reclaim_rate <= 1e9))) {
-        ucs_error("invalid reclaimer rate of %g pages per second",
-                  params->reclaim_rate);
-        return UCS_ERR_INVALID_PARAM;
-    }
-
-    return UCS_OK;
-}
-
 static void nprdma_monitor_close_backend(nprdma_monitor_t *monitor)
 {
     if (monitor->params.backend->close != NULL) {
@@ -575,11 +554,6 @@ ucs_status_t nprdma_monitor_create(const nprdma_monitor_params_t *params,
 {
     nprdma_monitor_t *monitor;
     ucs_status_t status;
-
-    status = nprdma_monitor_check(params);
-    if (status != UCS_OK) {
-        return status;
-    }
 
     monitor = nprdma_events_alloc_wiped(sizeof(*monitor));
     if (monitor == NULL) {

@@ -142,7 +142,7 @@ ucs_status_t nprdma_reclaimer_start(nprdma_monitor_t *monitor)
     nprdma_reclaim_mode_t mode    = monitor->params.reclaim;
     uint64_t seed                 = monitor->params.seed;
 
-    if ((mode != NPRDMA_RECLAIM_LOGICAL) && (mode != NPRDMA_RECLAIM_REAL)) {
+    if ((mode == NPRDMA_RECLAIM_OFF) || !(monitor->params.reclaim_rate > 0)) {
         return UCS_OK;
     }
 
