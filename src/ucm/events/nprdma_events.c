@@ -27,9 +27,6 @@
 #ifndef MREMAP_DONTUNMAP
 #define MREMAP_DONTUNMAP 4
 #endif
-#ifndef MADV_DONTNEED_LOCKED
-#define MADV_DONTNEED_LOCKED 24
-#endif
 
 #define NPRDMA_EVENTS_TYPES \
     (UCM_EVENT_MMAP | UCM_EVENT_MUNMAP | UCM_EVENT_MREMAP | UCM_EVENT_SHMAT | \
@@ -405,18 +402,6 @@ static nprdma_span_t nprdma_events_segment(int shmid, const void *address)
            nprdma_huge_mapped((void*)start, ds.shm_segsz);
 }
 
-/* Linux 5.18 to 6.0 round the end of a range of huge pages up */
-NPRDMA_HOOK
-static nprdma_span_t nprdma_events_advised(const ucm_event_t *event)
-{
-    if ((event->madvise.advice == MADV_DONTNEED) ||
-        (event->madvise.advice == MADV_DONTNEED_LOCKED)) {
-        return nprdma_huge_mapped(event->madvise.addr, event->madvise.length);
-    }
-
-    return nprdma_huge_pages(event->madvise.addr, event->madvise.length);
-}
-
 /* Addresses that a call will take away. If the event is not exact, *taken_p is
  * too large and *gone_p is empty. */
 NPRDMA_HOOK
@@ -468,7 +453,8 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
                            brk + event->sbrk.increment, gone_p, grow_p);
         break;
     default:
-        *taken_p = nprdma_events_advised(event);
+        *taken_p = nprdma_huge_pages(event->madvise.addr,
+                                     event->madvise.length);
         return;
     }
 

@@ -8,9 +8,9 @@
 BEGIN_C_DECLS
 
 /*
- * Mappings of huge pages (hugetlbfs). The kernel rounds the lengths of mmap(),
- * mremap() and, in some versions, madvise() up to their page size. So these
- * calls take away more than their arguments say.
+ * Mappings of huge pages (hugetlbfs). The kernel rounds the lengths of mmap()
+ * and mremap() up to their page size. So these calls take away more than their
+ * arguments say.
  *
  * All functions but nprdma_huge_init() are for memory hooks, and keep errno.
  */
