@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 /* The states of pages are the table of the emulated NIC's IOMMU. Clearing a
@@ -34,7 +33,6 @@ static struct {
 static uint64_t nprdma_emulated_signature(void)
 {
     uint64_t signature;
-    struct timespec now;
 
     nprdma_events_lock();
     if (nprdma_emulated.pid != getpid()) {
@@ -42,10 +40,7 @@ static uint64_t nprdma_emulated_signature(void)
         if (getrandom(&nprdma_emulated.signature, sizeof(signature), 0) !=
             sizeof(signature)) {
             /* Data that is equal to it costs an assist, never correctness */
-            clock_gettime(CLOCK_MONOTONIC, &now);
-            nprdma_emulated.signature = ((uint64_t)getpid() << 40) ^
-                                        (uint64_t)now.tv_nsec *
-                                        0x9e3779b97f4a7c15ull;
+            nprdma_emulated.signature = 0x9e3779b97f4a7c15ull;
         }
     }
     signature = nprdma_emulated.signature;
