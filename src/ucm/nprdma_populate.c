@@ -107,13 +107,9 @@ static void nprdma_populate_get_revocations(const nprdma_monitor_t *monitor,
                                             nprdma_populate_t *populate)
 {
     const nprdma_backend_t *backend = monitor->params.backend;
-    size_t i;
 
-    for (i = 0; i < populate->count; ++i) {
-        populate->words[i] = nprdma_page_load(
-                &region->super.states[populate->first + i]);
-    }
-
+    nprdma_page_load_all(&region->super.states[populate->first],
+                         populate->count, populate->words);
     if (backend->get_revocations != NULL) {
         populate->revocations = backend->get_revocations(region->backend_priv);
     }
