@@ -398,7 +398,7 @@ svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length)
 uct_nprdma_svc_request_t svc_request(uint8_t type, const buffer &memory,
                                      size_t offset, uint32_t length)
 {
-    uct_nprdma_packed_rkey_t key;
+    uct_nprdma_rkey_t key;
 
     memcpy(&key, memory.packed_key().data(), sizeof(key));
     return svc_request(type, key.key, memory.address(offset), length);

@@ -25,7 +25,7 @@ class test_key : public test_mem, public ::testing::WithParamInterface<
                                           const char*> {
 protected:
     using pages_t = std::set<size_t>;
-    using change_t = std::function<void(uct_nprdma_packed_rkey_t&)>;
+    using change_t = std::function<void(uct_nprdma_rkey_t&)>;
 
     static constexpr size_t num_pages = 80;
     static constexpr size_t area      = num_pages * page;
@@ -141,7 +141,7 @@ protected:
      * initiator. */
     uct_rkey_t forge_at(size_t index, const change_t &change)
     {
-        return forge([&](uct_nprdma_packed_rkey_t &key) {
+        return forge([&](uct_nprdma_rkey_t &key) {
             uint64_t distance   = (uint64_t)at(index) - (uint64_t)at(1);
             key.region_address += distance;
             key.region_id       = ++m_region_id;
@@ -278,7 +278,7 @@ protected:
     ucs_status_t ask(bool is_put, size_t offset, size_t length, uint64_t key)
     {
         std::vector<char> data(length, (char)0xEE);
-        uct_rkey_t rkey = forge([&](uct_nprdma_packed_rkey_t &forged) {
+        uct_rkey_t rkey = forge([&](uct_nprdma_rkey_t &forged) {
             forged         = {};
             forged.version = UCT_NPRDMA_KEY_VERSION;
             forged.key     = key;
@@ -325,7 +325,7 @@ TEST_P(test_key, forged_remote_keys)
     EXPECT_EQ(0u, +other.w_rkey);
 
     for (int distance : distances()) {
-        auto change = [&](uct_nprdma_packed_rkey_t &key) {
+        auto change = [&](uct_nprdma_rkey_t &key) {
             key.r_rkey += distance;
             key.w_rkey += distance;
         };

@@ -55,9 +55,9 @@ class test_mem : public uct_pair_test {
 protected:
     static constexpr size_t size = 64 * page;
 
-    static uct_nprdma_packed_rkey_t packed(const std::vector<char> &key)
+    static uct_nprdma_rkey_t packed(const std::vector<char> &key)
     {
-        uct_nprdma_packed_rkey_t packed;
+        uct_nprdma_rkey_t packed;
 
         EXPECT_EQ(sizeof(packed), key.size());
         memcpy(&packed, key.data(), sizeof(packed));

@@ -397,7 +397,7 @@ TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
 
 struct forged {
     const char *name;
-    void       (*change)(uct_nprdma_packed_rkey_t &key);
+    void       (*change)(uct_nprdma_rkey_t &key);
 };
 
 static void PrintTo(const forged &it, std::ostream *out) { *out << it.name; }

@@ -309,7 +309,7 @@ void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
     caps->reg_nonblock_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     caps->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    caps->rkey_packed_size       = sizeof(uct_nprdma_packed_rkey_t);
+    caps->rkey_packed_size       = sizeof(uct_nprdma_rkey_t);
     caps->reg_cost               = ucs_linear_func_make(
             (md->super.odp != NULL) ? md->super.odp->reg_cost : 0,
             md->super.region_time / md->super.config.region_size /

@@ -473,6 +473,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
     uct_nprdma_mem_t *mem   = memh;
     uint32_t access         = nprdma_reg_access(mem->reg);
     uct_nprdma_rkey_t rkey  = {
+        .version = UCT_NPRDMA_KEY_VERSION,
         .address = nprdma_reg_address(mem->reg),
         .length  = nprdma_reg_length(mem->reg)
     };
@@ -497,7 +498,7 @@ ucs_status_t uct_nprdma_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address,
         uct_nprdma_odp_fill_key(&mem->odp, &rkey);
     }
 
-    uct_nprdma_key_pack(&rkey, buffer);
+    memcpy(buffer, &rkey, sizeof(rkey));
     return UCS_OK;
 }
 
@@ -513,22 +514,17 @@ uct_nprdma_rkey_unpack(uct_component_t *component, const void *packed,
         return UCS_ERR_NO_MEMORY;
     }
 
-    switch (uct_nprdma_key_unpack(packed, rkey)) {
-    case UCT_NPRDMA_KEY_OK:
-        *rkey_p   = (uct_rkey_t)rkey;
-        *handle_p = NULL;
-        return UCS_OK;
-    case UCT_NPRDMA_KEY_BAD_VERSION:
+    if (!uct_nprdma_key_unpack(packed, rkey)) {
         ucs_error("not a key of this version of nprdma: it begins with 0x%x, "
-                  "not 0x%x", *(const uint8_t*)packed, UCT_NPRDMA_KEY_VERSION);
-        break;
-    case UCT_NPRDMA_KEY_BAD_FIELD:
-        ucs_error("not a key of nprdma: its fields contradict each other");
-        break;
+                  "not 0x%x, or its fields contradict each other",
+                  *(const uint8_t*)packed, UCT_NPRDMA_KEY_VERSION);
+        ucs_free(rkey);
+        return UCS_ERR_INVALID_PARAM;
     }
 
-    ucs_free(rkey);
-    return UCS_ERR_INVALID_PARAM;
+    *rkey_p   = (uct_rkey_t)rkey;
+    *handle_p = NULL;
+    return UCS_OK;
 }
 
 ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
@@ -540,6 +536,6 @@ ucs_status_t uct_nprdma_rkey_release(uct_component_t *component,
 
 int uct_nprdma_rkey_order(uct_rkey_t rkey1, uct_rkey_t rkey2)
 {
-    return uct_nprdma_key_compare(uct_nprdma_rkey(rkey1),
-                                  uct_nprdma_rkey(rkey2));
+    return memcmp(uct_nprdma_rkey(rkey1), uct_nprdma_rkey(rkey2),
+                  sizeof(uct_nprdma_rkey_t));
 }

@@ -6,18 +6,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Keys of registrations: in the form that operations use, and in the packed
- * form that travels between processes. Pure, so that the parser of packed keys
- * can be fuzzed. */
+/* Keys of registrations. Pure, so that the parser can be fuzzed. */
 
 #define UCT_NPRDMA_KEY_VERSION  3
 
 
-/* A key as the operations of the initiator use it. A remote key of 0 means that
- * the device cannot reach the memory in this way. Then the target's software
- * executes the operation, and its checks decide whether the operation is
- * allowed (ARCHITECTURE 4). */
+/* A key, as it travels and as the operations of the initiator use it. A remote
+ * key of 0 means that the device cannot reach the memory in this way. Then the
+ * target's software executes the operation, and its checks decide whether the
+ * operation is allowed (ARCHITECTURE 4). */
 typedef struct uct_nprdma_rkey {
+    uint8_t  version;           /* UCT_NPRDMA_KEY_VERSION */
+    uint8_t  flags;             /* UCT_NPRDMA_KEY_FLAG_xx */
+    uint16_t reserved;          /* 0 */
+    uint32_t r_rkey;            /* read view: RDMA READ */
+    uint32_t w_rkey;            /* write view: RDMA WRITE */
+    uint32_t s_rkey;            /* Page states, one word for each page */
     uint64_t key;               /* nprdma_reg_key() of the target */
     uint64_t address;           /* First byte of the registration */
     uint64_t length;            /* Bytes */
@@ -25,28 +29,7 @@ typedef struct uct_nprdma_rkey {
     uint64_t region_id;         /* Unique among all regions of the process,
                                  * ended ones included */
     uint64_t signature;         /* Word that an absent page reads as */
-    uint32_t r_rkey;            /* read view: RDMA READ */
-    uint32_t w_rkey;            /* write view: RDMA WRITE */
-    uint32_t s_rkey;            /* Page states, one word for each page */
-    uint8_t  flags;             /* UCT_NPRDMA_KEY_FLAG_xx */
 } uct_nprdma_rkey_t;
-
-
-/* A packed key */
-typedef struct uct_nprdma_packed_rkey {
-    uint8_t  version;           /* UCT_NPRDMA_KEY_VERSION */
-    uint8_t  flags;             /* UCT_NPRDMA_KEY_FLAG_xx */
-    uint16_t reserved;          /* 0 */
-    uint32_t r_rkey;
-    uint32_t w_rkey;
-    uint32_t s_rkey;
-    uint64_t key;
-    uint64_t address;
-    uint64_t length;
-    uint64_t region_address;
-    uint64_t region_id;
-    uint64_t signature;
-} __attribute__((packed)) uct_nprdma_packed_rkey_t;
 
 /* How the device reaches the memory, and so what the initiator has to verify.
  * Without flags it cannot reach it. */
@@ -59,25 +42,11 @@ enum {
 };
 
 
-/* Result of the check of a packed key */
-typedef enum uct_nprdma_key_result {
-    UCT_NPRDMA_KEY_OK,
-    UCT_NPRDMA_KEY_BAD_VERSION,
-    UCT_NPRDMA_KEY_BAD_FIELD
-} uct_nprdma_key_result_t;
-
-
-/* If all three remote keys are 0, the packed key contains no region */
-void uct_nprdma_key_pack(const uct_nprdma_rkey_t *rkey,
-                         uct_nprdma_packed_rkey_t *packed);
-
-
-/* Check and unpack a key, of any alignment. A forged key that passes can only
+/* Copy a key, of any alignment, and check it. A forged key that passes can only
  * mislead the initiator that uses it, because the target checks every request
- * again. Therefore this check finds only values that uct_nprdma_key_pack()
- * never writes. The key is written on UCT_NPRDMA_KEY_OK only. */
-uct_nprdma_key_result_t
-uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
+ * again. Therefore this check finds only values that no target packs. Zero: it
+ * is no key of this version. */
+int uct_nprdma_key_unpack(const void *data, uct_nprdma_rkey_t *rkey);
 
 
 /* Whether a range, of any values, lies in a registration according to the key.
@@ -100,10 +69,5 @@ static inline int uct_nprdma_key_is_on_demand(const uct_nprdma_rkey_t *rkey)
 {
     return rkey->flags & UCT_NPRDMA_KEY_FLAG_ON_DEMAND;
 }
-
-
-/* As memcmp() */
-int uct_nprdma_key_compare(const uct_nprdma_rkey_t *rkey1,
-                           const uct_nprdma_rkey_t *rkey2);
 
 #endif
