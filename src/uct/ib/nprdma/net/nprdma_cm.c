@@ -228,13 +228,11 @@ void uct_nprdma_cm_handle_packet(uct_nprdma_net_iface_t *iface,
                                  const void *data, size_t length)
 {
     uct_nprdma_cm_packet_t packet;
-    uct_nprdma_cm_parse_result_t result;
 
-    result = uct_nprdma_cm_parse(data, length, &packet);
-    if (result != UCT_NPRDMA_CM_PARSE_OK) {
+    if (!uct_nprdma_cm_parse(data, length, &packet)) {
         ++iface->stats->cm_malformed;
-        ucs_debug("iface %p: ignored a malformed wire-up packet of %zu bytes "
-                  "(%d)", iface, length, result);
+        ucs_debug("iface %p: ignored a malformed wire-up packet of %zu bytes",
+                  iface, length);
         return;
     }
 

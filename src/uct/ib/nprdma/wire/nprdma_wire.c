@@ -14,42 +14,31 @@ static int uct_nprdma_dev_addr_is_valid(const uct_nprdma_dev_addr_t *dev)
            (dev->mtu <= 5);
 }
 
-uct_nprdma_cm_parse_result_t
-uct_nprdma_cm_parse(const void *data, size_t length,
-                    uct_nprdma_cm_packet_t *packet)
+int uct_nprdma_cm_parse(const void *data, size_t length,
+                        uct_nprdma_cm_packet_t *packet)
 {
     if (length != sizeof(*packet)) {
-        return UCT_NPRDMA_CM_PARSE_SHORT;
-    }
-
-    memcpy(packet, data, sizeof(*packet));
-    if (packet->magic != UCT_NPRDMA_CM_MAGIC) {
-        return UCT_NPRDMA_CM_PARSE_MAGIC;
-    }
-
-    if (packet->version != UCT_NPRDMA_WIRE_VERSION) {
-        return UCT_NPRDMA_CM_PARSE_VERSION;
+        return 0;
     }
 
     /* QPNs and PSNs have 24 bits. QP 0 and 1 are reserved by InfiniBand. */
-    if ((packet->type < UCT_NPRDMA_CM_REQ) ||
+    memcpy(packet, data, sizeof(*packet));
+    if ((packet->magic != UCT_NPRDMA_CM_MAGIC) ||
+        (packet->version != UCT_NPRDMA_WIRE_VERSION) ||
+        (packet->type < UCT_NPRDMA_CM_REQ) ||
         (packet->type >= UCT_NPRDMA_CM_TYPE_LAST) ||
         (packet->kind >= UCT_NPRDMA_CONN_KIND_LAST) ||
         (packet->reason >= UCT_NPRDMA_CM_REASON_LAST) ||
         (packet->ud_qpn >> 24) || (packet->ud_qpn < 2) ||
         (packet->qp.qpn >> 24) || (packet->qp.psn >> 24)) {
-        return UCT_NPRDMA_CM_PARSE_FIELD;
+        return 0;
     }
 
     /* Only REQ and REP carry the address of a QP to connect to */
-    if (((packet->type == UCT_NPRDMA_CM_REQ) ||
-         (packet->type == UCT_NPRDMA_CM_REP)) &&
-        ((packet->qp.qpn < 2) ||
-         !uct_nprdma_dev_addr_is_valid(&packet->qp.dev))) {
-        return UCT_NPRDMA_CM_PARSE_FIELD;
-    }
-
-    return UCT_NPRDMA_CM_PARSE_OK;
+    return ((packet->type != UCT_NPRDMA_CM_REQ) &&
+            (packet->type != UCT_NPRDMA_CM_REP)) ||
+           ((packet->qp.qpn >= 2) &&
+            uct_nprdma_dev_addr_is_valid(&packet->qp.dev));
 }
 
 int uct_nprdma_am_parse(const void *data, size_t length)

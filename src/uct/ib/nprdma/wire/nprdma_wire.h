@@ -118,16 +118,6 @@ typedef struct uct_nprdma_sock_trailer {
 } __attribute__((packed)) uct_nprdma_sock_trailer_t;
 
 
-/* Result of the check of a wire-up packet */
-typedef enum uct_nprdma_cm_parse_result {
-    UCT_NPRDMA_CM_PARSE_OK,
-    UCT_NPRDMA_CM_PARSE_SHORT,
-    UCT_NPRDMA_CM_PARSE_MAGIC,
-    UCT_NPRDMA_CM_PARSE_VERSION,
-    UCT_NPRDMA_CM_PARSE_FIELD
-} uct_nprdma_cm_parse_result_t;
-
-
 /* Messages on the RC queue pair of an endpoint (kind AM) */
 enum uct_nprdma_am_type {
     UCT_NPRDMA_AM_DATA = 0x41,
@@ -163,11 +153,10 @@ uct_nprdma_am_may_follow(uint64_t follows, uint64_t executed)
 }
 
 
-/* Check a wire-up packet and copy it, or tell which part is wrong. Pure, so
- * that it can be fuzzed. */
-uct_nprdma_cm_parse_result_t
-uct_nprdma_cm_parse(const void *data, size_t length,
-                    uct_nprdma_cm_packet_t *packet);
+/* Copy a wire-up packet, and check it. Zero: it is malformed. Pure, so that it
+ * can be fuzzed. */
+int uct_nprdma_cm_parse(const void *data, size_t length,
+                        uct_nprdma_cm_packet_t *packet);
 
 
 /* Type of a received active message, or -1 if it is malformed. Pure. */
