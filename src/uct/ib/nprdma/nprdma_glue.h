@@ -18,11 +18,19 @@
     UCT_NPRDMA_CAST(_type, ucs_empty_function_return_unsupported)
 
 
+/* Registering pins nothing, and calls the device only for the first buffer in a
+ * region, or to export memory with on-demand paging. So UCX need not cache
+ * registrations. A peer needs only the unpacked key, and local buffers need no
+ * registration, except for UCP. */
+#define UCT_NPRDMA_MD_FLAGS \
+    (UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | UCT_MD_FLAG_ADVISE | \
+     UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE | UCT_NPRDMA_MD_FLAG_INVALIDATE)
+
+#define UCT_NPRDMA_MD_MEM_TYPES  UCS_BIT(UCS_MEMORY_TYPE_HOST)
+
 #ifdef NPRDMA_UCX_MD_QUERY_V2
 static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_v2_t *attr)
 {
-    uct_nprdma_md_caps_t caps;
-
 #if HAVE_DECL_UCT_MD_BASE_MD_QUERY
     uct_md_base_md_query(attr);
 #else
@@ -31,37 +39,35 @@ static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_v2_t *attr)
     attr->detect_mem_types = 0;
     attr->dmabuf_mem_types = 0;
 #endif
-    uct_nprdma_md_caps(ucs_derived_of(md, uct_nprdma_md_t), &caps);
-    attr->flags                  = caps.flags;
+    attr->flags                  = UCT_NPRDMA_MD_FLAGS;
     attr->max_alloc              = ULONG_MAX;
     attr->max_reg                = ULONG_MAX;
-    attr->reg_mem_types          = caps.reg_mem_types;
+    attr->reg_mem_types          = UCT_NPRDMA_MD_MEM_TYPES;
 #ifdef HAVE_UCT_MD_ATTR_V2_T_REG_NONBLOCK_MEM_TYPES
-    attr->reg_nonblock_mem_types = caps.reg_nonblock_mem_types;
+    attr->reg_nonblock_mem_types = UCT_NPRDMA_MD_MEM_TYPES;
 #endif
 #ifdef HAVE_UCT_MD_ATTR_V2_T_CACHE_MEM_TYPES
-    attr->cache_mem_types        = caps.cache_mem_types;
+    attr->cache_mem_types        = UCT_NPRDMA_MD_MEM_TYPES;
 #endif
-    attr->access_mem_types       = caps.access_mem_types;
-    attr->rkey_packed_size       = caps.rkey_packed_size;
-    attr->reg_cost               = caps.reg_cost;
+    attr->access_mem_types       = UCT_NPRDMA_MD_MEM_TYPES;
+    attr->rkey_packed_size       = sizeof(uct_nprdma_rkey_t);
+    attr->reg_cost               = uct_nprdma_md_reg_cost(
+            ucs_derived_of(md, uct_nprdma_md_t));
     return UCS_OK;
 }
 #else
 static ucs_status_t uct_nprdma_md_query(uct_md_h md, uct_md_attr_t *attr)
 {
-    uct_nprdma_md_caps_t caps;
-
-    uct_nprdma_md_caps(ucs_derived_of(md, uct_nprdma_md_t), &caps);
     memset(&attr->cap, 0, sizeof(attr->cap));
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
-    attr->cap.flags            = caps.flags;
+    attr->cap.flags            = UCT_NPRDMA_MD_FLAGS;
     attr->cap.max_alloc        = ULONG_MAX;
     attr->cap.max_reg          = ULONG_MAX;
-    attr->cap.reg_mem_types    = caps.reg_mem_types;
-    attr->cap.access_mem_types = caps.access_mem_types;
-    attr->rkey_packed_size     = caps.rkey_packed_size;
-    attr->reg_cost             = caps.reg_cost;
+    attr->cap.reg_mem_types    = UCT_NPRDMA_MD_MEM_TYPES;
+    attr->cap.access_mem_types = UCT_NPRDMA_MD_MEM_TYPES;
+    attr->rkey_packed_size     = sizeof(uct_nprdma_rkey_t);
+    attr->reg_cost             = uct_nprdma_md_reg_cost(
+            ucs_derived_of(md, uct_nprdma_md_t));
     return UCS_OK;
 }
 #endif

@@ -294,23 +294,9 @@ ucs_status_t uct_nprdma_md_check_owner(const uct_nprdma_md_t *md)
     return UCS_OK;
 }
 
-void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps)
+ucs_linear_func_t uct_nprdma_md_reg_cost(const uct_nprdma_md_t *md)
 {
-    /* Registering pins nothing, and calls the device only for the first buffer
-     * in a region, or to export memory with on-demand paging. So UCX need not
-     * cache registrations. A peer needs only the unpacked key, and local
-     * buffers need no registration, except for UCP. */
-    memset(caps, 0, sizeof(*caps));
-    caps->flags                  = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY |
-                                   UCT_MD_FLAG_ADVISE |
-                                   UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE |
-                                   UCT_NPRDMA_MD_FLAG_INVALIDATE;
-    caps->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    caps->reg_nonblock_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    caps->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    caps->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    caps->rkey_packed_size       = sizeof(uct_nprdma_rkey_t);
-    caps->reg_cost               = ucs_linear_func_make(
+    return ucs_linear_func_make(
             (md->super.odp != NULL) ? md->super.odp->reg_cost : 0,
             md->super.region_time / md->super.config.region_size /
             UCT_NPRDMA_MD_REGION_USES);

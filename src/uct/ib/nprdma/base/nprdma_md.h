@@ -34,18 +34,6 @@ typedef struct uct_nprdma_md {
 } uct_nprdma_md_t;
 
 
-/* Version-neutral MD attributes; nprdma_glue.h copies them to those of UCX */
-typedef struct uct_nprdma_md_caps {
-    uint64_t          flags;
-    uint64_t          reg_mem_types;
-    uint64_t          reg_nonblock_mem_types;
-    uint64_t          cache_mem_types;
-    uint64_t          access_mem_types;
-    size_t            rkey_packed_size;
-    ucs_linear_func_t reg_cost;
-} uct_nprdma_md_caps_t;
-
-
 /* List the usable devices; none with an invalid configuration */
 ucs_status_t
 uct_nprdma_query_md_resources(uct_component_t *component,
@@ -81,7 +69,8 @@ void uct_nprdma_md_stats(uct_nprdma_md_t *md, uct_nprdma_mem_stats_t *stats);
  * that the MD outlives */
 void uct_nprdma_md_vfs(uct_nprdma_md_t *md, void *obj);
 
-void uct_nprdma_md_caps(uct_nprdma_md_t *md, uct_nprdma_md_caps_t *caps);
+/* Seconds that a registration of a length takes on average */
+ucs_linear_func_t uct_nprdma_md_reg_cost(const uct_nprdma_md_t *md);
 
 /* List the ports in state ACTIVE */
 ucs_status_t

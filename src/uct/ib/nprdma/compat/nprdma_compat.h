@@ -71,15 +71,4 @@
 #  define UCT_NPRDMA_MD_FLAG_LOCAL_HANDLE 0
 #endif
 
-/* In a class constructor: initialize the base of an interface */
-#define UCT_NPRDMA_IFACE_BASE_INIT(_ops, _internal_ops, _md, _worker, _params, \
-                                   _config) \
-    UCS_CLASS_CALL_SUPER_INIT(uct_base_iface_t, _ops, _internal_ops, _md, \
-                              _worker, _params, \
-                              _config UCS_STATS_ARG( \
-                                      UCT_IFACE_PARAM_VALUE(_params, \
-                                                            stats_root, \
-                                                            STATS_ROOT, NULL)) \
-                              UCS_STATS_ARG("nprdma"))
-
 #endif

@@ -34,8 +34,8 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_net_iface_t, const uct_nprdma_net_ops_t *ops,
                     uct_worker_h worker, const uct_iface_params_t *params,
                     const uct_iface_config_t *config)
 {
-    UCT_NPRDMA_IFACE_BASE_INIT(iface_ops, internal_ops, md, worker, params,
-                               config);
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_iface_t, iface_ops, internal_ops, md,
+                              worker, params, config);
 
     self->ops       = ops;
     self->forked    = 0;
@@ -223,6 +223,5 @@ ucs_status_t uct_nprdma_net_ep_refusal(uct_nprdma_net_ep_t *ep)
     }
 
     ++iface->stats->no_resource;
-    UCS_STATS_UPDATE_COUNTER(ep->super.stats, UCT_EP_STAT_NO_RES, 1);
     return UCS_ERR_NO_RESOURCE;
 }
