@@ -6,6 +6,7 @@
 
 #include "nprdma_config.h"
 #include "nprdma_stats.h"
+#include "uct/ib/nprdma/mem/nprdma_tier.h"
 #include "uct/ib/nprdma/net/nprdma_bounce.h"
 #include "uct/ib/nprdma/rma/nprdma_sched.h"
 #include "uct/ib/nprdma/wire/nprdma_svc_wire.h"
@@ -55,15 +56,6 @@ static const char *uct_nprdma_order_modes[] = {
     [UCT_NPRDMA_ORDER_ATOMICS] = "atomic",
     [UCT_NPRDMA_ORDER_UCP]     = "ucp",
     [UCT_NPRDMA_ORDER_LAST]    = NULL
-};
-
-static const char *uct_nprdma_monitor_names[] = {
-    [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
-    [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
-    [UCT_NPRDMA_MONITOR_ODP]      = "odp",
-    [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
-    [UCT_NPRDMA_MONITOR_COPY]     = "copy",
-    [UCT_NPRDMA_MONITOR_LAST]     = NULL
 };
 
 ucs_config_field_t uct_nprdma_md_config_table[] = {

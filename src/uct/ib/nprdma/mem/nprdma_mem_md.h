@@ -19,7 +19,7 @@ struct uct_nprdma_mem_md;
 
 /* UCX_NPRDMA_MONITOR */
 typedef enum uct_nprdma_monitor_kind {
-    UCT_NPRDMA_MONITOR_AUTO,     /* the first of these that can be had */
+    UCT_NPRDMA_MONITOR_AUTO,     /* the first of these tiers that can be had */
     UCT_NPRDMA_MONITOR_KERNEL,   /* the kernel module */
     UCT_NPRDMA_MONITOR_ODP,      /* none: on-demand paging of the device */
     UCT_NPRDMA_MONITOR_EMULATED, /* the library; emulated RNIC only */

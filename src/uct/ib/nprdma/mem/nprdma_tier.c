@@ -28,28 +28,18 @@
 #define UCT_NPRDMA_TIER_WHY_ALL 1024
 
 
-/* A way to watch memory for a device */
-typedef struct uct_nprdma_tier {
-    uct_nprdma_monitor_kind_t   kind;
-    const char                  *name; /* in UCX_NPRDMA_MONITOR and the log */
-
-    /* @return Back end for devices of the provider, or NULL. Not called if
-     *         there is no monitor */
-    const struct nprdma_backend *(*backend)(const uct_nprdma_verbs_t *verbs);
-
-    /* @return Reason why device or settings exclude the tier, or NULL */
-    const char                  *(*obstacle)(const uct_nprdma_mem_md_t *md);
-
-    /* As in nprdma_monitor_params_t; NULL: the tier has no monitor, but
-     * on-demand paging */
-    ucs_status_t                (*attach)(void *arg, nprdma_region_t *region);
-    void                        (*detach)(void *arg, nprdma_region_t *region);
-} uct_nprdma_tier_t;
+const char *uct_nprdma_monitor_names[] = {
+    [UCT_NPRDMA_MONITOR_AUTO]     = "auto",
+    [UCT_NPRDMA_MONITOR_KERNEL]   = "kernel",
+    [UCT_NPRDMA_MONITOR_ODP]      = "odp",
+    [UCT_NPRDMA_MONITOR_EMULATED] = "emulated",
+    [UCT_NPRDMA_MONITOR_COPY]     = "copy",
+    [UCT_NPRDMA_MONITOR_LAST]     = NULL
+};
 
 
 /* What became of the tiers */
 typedef struct uct_nprdma_tier_result {
-    const char      *name;  /* of the tier that works */
     char            why[UCT_NPRDMA_TIER_WHY_ALL]; /* the others do not */
     ucs_log_level_t level;  /* with which that is reported */
 } uct_nprdma_tier_result_t;
@@ -77,57 +67,50 @@ static const char *uct_nprdma_tier_no_rdma(const uct_nprdma_mem_md_t *md)
     return NULL;
 }
 
-static const char *uct_nprdma_tier_no_views(const uct_nprdma_mem_md_t *md)
+/* @return Owner of page states and views; NULL for on-demand paging, and if
+ *         devices of the provider have none. */
+static const nprdma_backend_t *
+uct_nprdma_tier_backend(const uct_nprdma_mem_md_t *md,
+                        uct_nprdma_monitor_kind_t tier)
 {
-    if (md->super.verbs->register_dmabuf_mr == NULL) {
+    return (tier == UCT_NPRDMA_MONITOR_KERNEL) ?
+                   md->super.verbs->kernel_backend :
+           (tier == UCT_NPRDMA_MONITOR_EMULATED) ?
+                   md->super.verbs->emulated_backend : NULL;
+}
+
+static int uct_nprdma_tier_is_possible(const uct_nprdma_mem_md_t *md,
+                                       uct_nprdma_monitor_kind_t tier)
+{
+    return (tier == UCT_NPRDMA_MONITOR_ODP) ?
+                   (md->super.verbs->query_odp != NULL) :
+                   (uct_nprdma_tier_backend(md, tier) != NULL);
+}
+
+/* @return Reason why device or settings exclude the tier, or NULL. */
+static const char *uct_nprdma_tier_obstacle(const uct_nprdma_mem_md_t *md,
+                                            uct_nprdma_monitor_kind_t tier)
+{
+    int is_odp = (tier == UCT_NPRDMA_MONITOR_ODP);
+
+    if (!uct_nprdma_tier_is_possible(md, tier)) {
+        return "not for this kind of device";
+    }
+
+    if ((tier != UCT_NPRDMA_MONITOR_EMULATED) && (md->config.fault_rate != 0)) {
+        return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
+    }
+
+    if (is_odp && (md->config.reclaim != NPRDMA_RECLAIM_OFF)) {
+        return "UCX_NPRDMA_INJECT=reclaim is for memory monitors";
+    }
+
+    if (!is_odp && (md->super.verbs->register_dmabuf_mr == NULL)) {
         return "no ibv_reg_dmabuf_mr(): rdma-core is too old";
     }
 
     return uct_nprdma_tier_no_rdma(md);
 }
-
-static const struct nprdma_backend *
-uct_nprdma_tier_kernel(const uct_nprdma_verbs_t *verbs)
-{
-    return verbs->kernel_backend;
-}
-
-static const char *uct_nprdma_tier_no_kernel(const uct_nprdma_mem_md_t *md)
-{
-    if (md->config.fault_rate != 0) {
-        return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
-    }
-
-    return uct_nprdma_tier_no_views(md);
-}
-
-static const struct nprdma_backend *
-uct_nprdma_tier_emulated(const uct_nprdma_verbs_t *verbs)
-{
-    return verbs->emulated_backend;
-}
-
-static const char *uct_nprdma_tier_no_odp(const uct_nprdma_mem_md_t *md)
-{
-    if (md->config.fault_rate != 0) {
-        return "UCX_NPRDMA_INJECT=fault_... is for the emulated one";
-    }
-
-    if (md->config.reclaim != NPRDMA_RECLAIM_OFF) {
-        return "UCX_NPRDMA_INJECT=reclaim is for memory monitors";
-    }
-
-    return uct_nprdma_tier_no_rdma(md);
-}
-
-/* In the order in which UCX_NPRDMA_MONITOR=auto tries them */
-static const uct_nprdma_tier_t uct_nprdma_tiers[] = {
-    {UCT_NPRDMA_MONITOR_KERNEL, "kernel", uct_nprdma_tier_kernel,
-     uct_nprdma_tier_no_kernel, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach},
-    {UCT_NPRDMA_MONITOR_ODP, "odp", NULL, uct_nprdma_tier_no_odp, NULL, NULL},
-    {UCT_NPRDMA_MONITOR_EMULATED, "emulated", uct_nprdma_tier_emulated,
-     uct_nprdma_tier_no_views, uct_nprdma_mrs_attach, uct_nprdma_mrs_detach}
-};
 
 
 NPRDMA_HOOK
@@ -140,11 +123,10 @@ static void uct_nprdma_tier_drain(void *arg)
 
 static ucs_status_t
 uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
-                               const uct_nprdma_tier_t *tier, char *why)
+                               uct_nprdma_monitor_kind_t tier, char *why)
 {
-    const nprdma_backend_t *backend = tier->backend(md->super.verbs);
-    nprdma_monitor_params_t params  = {
-        .backend      = backend,
+    nprdma_monitor_params_t params = {
+        .backend      = uct_nprdma_tier_backend(md, tier),
         .why          = why,
         .region_size  = md->config.region_size,
         .max_metadata = md->config.region_cache,
@@ -156,8 +138,8 @@ uct_nprdma_tier_create_monitor(uct_nprdma_mem_md_t *md,
         .seed         = md->config.seed,
         .drain        = (md->super.verbs->drain == NULL) ?
                         NULL : uct_nprdma_tier_drain,
-        .attach       = tier->attach,
-        .detach       = tier->detach,
+        .attach       = uct_nprdma_mrs_attach,
+        .detach       = uct_nprdma_mrs_detach,
         .arg          = md
     };
     char address[32];
@@ -210,7 +192,7 @@ uct_nprdma_tier_check(uct_nprdma_mem_md_t *md, char *why)
 }
 
 static ucs_status_t
-uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
+uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, uct_nprdma_monitor_kind_t tier,
                     char *why)
 {
     ucs_status_t status;
@@ -240,33 +222,21 @@ uct_nprdma_tier_try(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
     return (status == UCS_ERR_INVALID_PARAM) ? UCS_ERR_NO_DEVICE : status;
 }
 
-static int uct_nprdma_tier_is_possible(const uct_nprdma_mem_md_t *md,
-                                       const uct_nprdma_tier_t *tier)
-{
-    return (tier->backend == NULL) ? (md->super.verbs->query_odp != NULL) :
-                                     (tier->backend(md->super.verbs) != NULL);
-}
-
 /* @return UCS_OK, or the error of the tier, with the reason in words. */
 static ucs_status_t
-uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
+uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, uct_nprdma_monitor_kind_t tier,
                      char *why)
 {
-    const char *obstacle;
+    const char *obstacle = uct_nprdma_tier_obstacle(md, tier);
     ucs_status_t status;
 
     why[0] = '\0';
-    if (!uct_nprdma_tier_is_possible(md, tier)) {
-        obstacle = "not for this kind of device";
-    } else {
-        obstacle = tier->obstacle(md);
-    }
     if (obstacle != NULL) {
         ucs_snprintf_zero(why, NPRDMA_BACKEND_WHY_MAX, "%s", obstacle);
         return UCS_ERR_NO_DEVICE;
     }
 
-    if (tier->attach != NULL) {
+    if (tier != UCT_NPRDMA_MONITOR_ODP) {
         return uct_nprdma_tier_try(md, tier, why);
     }
 
@@ -279,9 +249,9 @@ uct_nprdma_tier_open(uct_nprdma_mem_md_t *md, const uct_nprdma_tier_t *tier,
 }
 
 static int uct_nprdma_tier_is_wanted(const uct_nprdma_mem_md_t *md,
-                                     const uct_nprdma_tier_t *tier)
+                                     uct_nprdma_monitor_kind_t tier)
 {
-    return (md->config.monitor == tier->kind) ||
+    return (md->config.monitor == tier) ||
            ((md->config.monitor == UCT_NPRDMA_MONITOR_AUTO) &&
             uct_nprdma_tier_is_possible(md, tier));
 }
@@ -294,13 +264,14 @@ static int uct_nprdma_tier_is_doubtful(ucs_status_t status)
 }
 
 static void uct_nprdma_tier_add_reason(uct_nprdma_tier_result_t *result,
-                                       const uct_nprdma_tier_t *tier,
+                                       uct_nprdma_monitor_kind_t tier,
                                        const char *why)
 {
     size_t length = strlen(result->why);
 
     ucs_snprintf_zero(result->why + length, sizeof(result->why) - length,
-                      "%s%s: %s", (length == 0) ? "" : "; ", tier->name, why);
+                      "%s%s: %s", (length == 0) ? "" : "; ",
+                      uct_nprdma_monitor_names[tier], why);
 }
 
 /* Try all tiers that are wanted, and collect the reasons */
@@ -309,11 +280,10 @@ uct_nprdma_tier_choose(uct_nprdma_mem_md_t *md,
                        uct_nprdma_tier_result_t *result)
 {
     ucs_status_t status = UCS_ERR_NO_DEVICE;
-    const uct_nprdma_tier_t *tier;
+    uct_nprdma_monitor_kind_t tier;
     char why[NPRDMA_BACKEND_WHY_MAX];
 
-    for (tier = uct_nprdma_tiers;
-         tier < uct_nprdma_tiers + ucs_static_array_size(uct_nprdma_tiers);
+    for (tier = UCT_NPRDMA_MONITOR_KERNEL; tier < UCT_NPRDMA_MONITOR_COPY;
          ++tier) {
         if (!uct_nprdma_tier_is_wanted(md, tier)) {
             continue;
@@ -321,7 +291,7 @@ uct_nprdma_tier_choose(uct_nprdma_mem_md_t *md,
 
         status = uct_nprdma_tier_open(md, tier, why);
         if ((status == UCS_OK) || (status == UCS_ERR_INVALID_PARAM)) {
-            result->name = tier->name;
+            md->mode = uct_nprdma_monitor_names[tier];
             return status;
         }
 
@@ -364,7 +334,7 @@ uct_nprdma_tier_report(const uct_nprdma_mem_md_t *md, ucs_status_t status,
     if (uct_nprdma_mem_has_zcopy(md)) {
         level = (level == UCS_LOG_LEVEL_INFO) ? UCS_LOG_LEVEL_DEBUG : level;
         ucs_log(level, "%s: memory is watched by: %s%s%s", md->super.name,
-                result->name, (result->why[0] == '\0') ? "" : "; not by ",
+                md->mode, (result->why[0] == '\0') ? "" : "; not by ",
                 result->why);
         return UCS_OK;
     }
@@ -419,7 +389,7 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
     atomic_init(&md->refusal, 0);
     md->monitor     = NULL;
     md->odp         = NULL;
-    md->mode        = "copy";
+    md->mode        = uct_nprdma_monitor_names[UCT_NPRDMA_MONITOR_COPY];
     md->region_time = 0;
     if (md->config.monitor == UCT_NPRDMA_MONITOR_COPY) {
         ucs_snprintf_zero(result.why, sizeof(result.why),
@@ -428,9 +398,6 @@ ucs_status_t uct_nprdma_tier_init(uct_nprdma_mem_md_t *md)
         status = uct_nprdma_tier_choose(md, &result);
         if (status == UCS_ERR_INVALID_PARAM) {
             return status; /* Logged by the monitor */
-        }
-        if (status == UCS_OK) {
-            md->mode = result.name;
         }
     }
 

@@ -9,6 +9,10 @@
  * device, or the device's on-demand paging. Tiers are tried in order of
  * preference, and copy mode is what remains (ARCHITECTURE 5). */
 
+/* Values of UCX_NPRDMA_MONITOR */
+extern const char *uct_nprdma_monitor_names[];
+
+
 /* Open the memory monitor of an MD, or on-demand paging, by the first tier that
  * works for its device. If none does, md->monitor and md->odp are NULL, one
  * line in the log says why not for each tier, and all data is copied.
