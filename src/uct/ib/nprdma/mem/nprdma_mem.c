@@ -104,16 +104,13 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
                           uct_nprdma_mem_stats_t *stats)
 {
     nprdma_monitor_stats_t monitor = {};
-    uct_nprdma_odp_stats_t odp     = {};
     nprdma_reg_sums_t sums;
 
     if (md->monitor != NULL) {
         nprdma_monitor_query(md->monitor, &monitor);
     }
-    if (md->odp != NULL) {
-        uct_nprdma_odp_query(md->odp, &odp);
-    }
 
+    memset(stats, 0, sizeof(*stats));
     stats->pinned_bytes          = uct_nprdma_bounce_pinned();
     stats->registrations         = nprdma_reg_table_count(md->regs);
     nprdma_reg_table_query(md->regs, &sums);
@@ -121,8 +118,10 @@ void uct_nprdma_mem_query(uct_nprdma_mem_md_t *md,
     stats->registered_peak       = sums.peak;
     stats->regions               = monitor.regions;
     stats->state_bytes           = monitor.state_bytes;
-    stats->odp_regions           = odp.regions;
-    stats->odp_regions_created   = odp.created;
+    if (md->odp != NULL) {
+        stats->odp_regions         = atomic_load(&md->odp->regions);
+        stats->odp_regions_created = atomic_load(&md->odp->created);
+    }
     stats->regions_created       = monitor.created;
     stats->pages_populated       = monitor.populated;
     stats->populate_faults       = monitor.pageins;

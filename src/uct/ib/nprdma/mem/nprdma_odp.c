@@ -17,8 +17,9 @@
 #include <string.h>
 
 
-struct ibv_mr *uct_nprdma_odp_reg(uct_nprdma_odp_t *odp, uintptr_t address,
-                                  size_t length, int access)
+static struct ibv_mr *uct_nprdma_odp_reg(uct_nprdma_odp_t *odp,
+                                         uintptr_t address, size_t length,
+                                         int access)
 {
     const uct_nprdma_device_t *dev = odp->dev;
     struct ibv_mr *mr;
@@ -37,7 +38,7 @@ struct ibv_mr *uct_nprdma_odp_reg(uct_nprdma_odp_t *odp, uintptr_t address,
     return mr;
 }
 
-void uct_nprdma_odp_dereg(uct_nprdma_odp_t *odp, struct ibv_mr *mr)
+static void uct_nprdma_odp_dereg(uct_nprdma_odp_t *odp, struct ibv_mr *mr)
 {
     int ret;
 
@@ -293,10 +294,4 @@ void uct_nprdma_odp_close(uct_nprdma_odp_t *odp)
     uct_nprdma_odp_unexport(odp, &odp->implicit);
     pthread_mutex_destroy(&odp->lock);
     ucs_free(odp);
-}
-
-void uct_nprdma_odp_query(uct_nprdma_odp_t *odp, uct_nprdma_odp_stats_t *stats)
-{
-    stats->regions = atomic_load(&odp->regions);
-    stats->created = atomic_load(&odp->created);
 }

@@ -70,12 +70,6 @@ typedef struct uct_nprdma_odp {
 } uct_nprdma_odp_t;
 
 
-typedef struct uct_nprdma_odp_stats {
-    uint64_t regions;
-    uint64_t created;
-} uct_nprdma_odp_stats_t;
-
-
 /* Use the on-demand paging of a device, after a check that it moves the right
  * data. The size of a part is a power of two, at least
  * UCT_NPRDMA_ODP_MAX_ACCESS. *why_p is the reason of an error, a constant.
@@ -115,15 +109,5 @@ void uct_nprdma_odp_fill_key(const uct_nprdma_odp_mrs_t *mrs,
  * is full, or the device has refused the part once. */
 uint32_t uct_nprdma_odp_lkey(uct_nprdma_odp_t *odp, uintptr_t address,
                              size_t length, int is_write);
-
-
-void uct_nprdma_odp_query(uct_nprdma_odp_t *odp, uct_nprdma_odp_stats_t *stats);
-
-
-/* For this module and its check; NULL with errno */
-struct ibv_mr *uct_nprdma_odp_reg(uct_nprdma_odp_t *odp, uintptr_t address,
-                                  size_t length, int access);
-
-void uct_nprdma_odp_dereg(uct_nprdma_odp_t *odp, struct ibv_mr *mr);
 
 #endif
