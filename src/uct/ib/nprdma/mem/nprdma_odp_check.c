@@ -23,26 +23,11 @@
 #define UCT_NPRDMA_ODP_CHECK_LENGTH  (2 * UCT_NPRDMA_ODP_CHECK_RANGE)
 
 
-/* Places of a transfer within the two ranges */
-typedef struct uct_nprdma_odp_check_case {
-    size_t local;
-    size_t remote;
-    size_t length;
-} uct_nprdma_odp_check_case_t;
-
-/* Packets that begin and end anywhere, and cross pages */
-static const uct_nprdma_odp_check_case_t uct_nprdma_odp_check_bytes = {
-    .local  = 100,
-    .remote = NPRDMA_PAGE_SIZE - 7,
-    .length = 3 * NPRDMA_PAGE_SIZE + 50
-};
-
-/* Packets that begin at pages on both sides, if they are as long as one */
-static const uct_nprdma_odp_check_case_t uct_nprdma_odp_check_pages = {
-    .local  = NPRDMA_PAGE_SIZE,
-    .remote = 2 * NPRDMA_PAGE_SIZE,
-    .length = 3 * NPRDMA_PAGE_SIZE + 50
-};
+/* Places of a transfer within the two ranges, and its bytes: packets begin and
+ * end anywhere, and cross pages */
+#define UCT_NPRDMA_ODP_CHECK_LOCAL   100
+#define UCT_NPRDMA_ODP_CHECK_REMOTE  (NPRDMA_PAGE_SIZE - 7)
+#define UCT_NPRDMA_ODP_CHECK_MOVED   (3 * NPRDMA_PAGE_SIZE + 50)
 
 
 typedef struct uct_nprdma_odp_check {
@@ -80,27 +65,35 @@ uct_nprdma_odp_check_fill(uct_nprdma_odp_check_t *check, unsigned round)
 static enum ibv_wc_status
 uct_nprdma_odp_check_move(uct_nprdma_odp_check_t *check,
                           enum ibv_wr_opcode opcode, uint8_t *local,
-                          uint8_t *remote, uint32_t rkey, size_t length)
+                          uint8_t *remote, uint32_t rkey)
 {
-    uint32_t lkey = uct_nprdma_odp_lkey(check->odp, (uintptr_t)local, length,
-                                        opcode == IBV_WR_RDMA_READ);
+    uint32_t lkey;
 
-    uct_nprdma_loop_post(&check->loop, opcode, local, lkey, length,
-                         (uintptr_t)remote, rkey);
+    local  += UCT_NPRDMA_ODP_CHECK_LOCAL;
+    remote += UCT_NPRDMA_ODP_CHECK_REMOTE;
+    lkey    = uct_nprdma_odp_lkey(check->odp, (uintptr_t)local,
+                                  UCT_NPRDMA_ODP_CHECK_MOVED,
+                                  opcode == IBV_WR_RDMA_READ);
+    uct_nprdma_loop_post(&check->loop, opcode, local, lkey,
+                         UCT_NPRDMA_ODP_CHECK_MOVED, (uintptr_t)remote, rkey);
     return uct_nprdma_loop_wait(&check->loop);
 }
 
 /* Exactly the transferred bytes are in the other range, and zeros around
  * them */
-static int uct_nprdma_odp_check_is_right(const uint8_t *to, size_t to_begin,
-                                         size_t from_begin, size_t length,
+static int uct_nprdma_odp_check_is_right(const uint8_t *to, int is_read,
                                          unsigned round)
 {
+    size_t from_begin = is_read ? UCT_NPRDMA_ODP_CHECK_REMOTE :
+                                  UCT_NPRDMA_ODP_CHECK_LOCAL;
+    size_t to_begin   = is_read ? UCT_NPRDMA_ODP_CHECK_LOCAL :
+                                  UCT_NPRDMA_ODP_CHECK_REMOTE;
     uint8_t expected;
     size_t i;
 
     for (i = 0; i < UCT_NPRDMA_ODP_CHECK_RANGE; ++i) {
-        expected = ((i < to_begin) || (i >= to_begin + length)) ?
+        expected = ((i < to_begin) ||
+                    (i >= to_begin + UCT_NPRDMA_ODP_CHECK_MOVED)) ?
                    0 : uct_nprdma_odp_check_byte(round,
                                                  from_begin + i - to_begin);
         if (to[i] != expected) {
@@ -114,14 +107,11 @@ static int uct_nprdma_odp_check_is_right(const uint8_t *to, size_t to_begin,
 
 /* The first range is the source; a READ has its local side in the second */
 static const char *
-uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check,
-                           const uct_nprdma_odp_check_case_t *it, int is_read,
-                           unsigned round)
+uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check, unsigned round)
 {
     uint8_t *source = check->memory;
     uint8_t *target = check->memory + UCT_NPRDMA_ODP_CHECK_RANGE;
-    size_t from     = is_read ? it->remote : it->local;
-    size_t to       = is_read ? it->local : it->remote;
+    int is_read     = round % 2;
     enum ibv_wc_status status;
 
     if (!uct_nprdma_odp_check_fill(check, round)) {
@@ -129,33 +119,18 @@ uct_nprdma_odp_check_round(uct_nprdma_odp_check_t *check,
     }
 
     status = is_read ?
-             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_READ, target + to,
-                                       source + from, check->mrs.r->rkey,
-                                       it->length) :
-             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE, source + from,
-                                       target + to, check->mrs.w->rkey,
-                                       it->length);
+             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_READ, target, source,
+                                       check->mrs.r->rkey) :
+             uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE, source, target,
+                                       check->mrs.w->rkey);
     if (status != IBV_WC_SUCCESS) {
         ucs_debug("%s: the check of on-demand paging failed with status %d",
                   check->loop.dev->name, (int)status);
         return "its on-demand paging does not work";
     }
 
-    return uct_nprdma_odp_check_is_right(target, to, from, it->length, round) ?
+    return uct_nprdma_odp_check_is_right(target, is_read, round) ?
            NULL : "its on-demand paging moves wrong data";
-}
-
-static const char *
-uct_nprdma_odp_check_case(uct_nprdma_odp_check_t *check,
-                          const uct_nprdma_odp_check_case_t *it)
-{
-    const char *why = NULL;
-    unsigned round;
-
-    for (round = 0; (round < 4) && (why == NULL); ++round) {
-        why = uct_nprdma_odp_check_round(check, it, round % 2, round);
-    }
-    return why;
 }
 
 /* WRITE to pages that the process shares and has to copy before, as it shares
@@ -166,21 +141,17 @@ static const char *
 uct_nprdma_odp_check_write_shared(uct_nprdma_odp_check_t *check, int fd,
                                   uint8_t *target, uint32_t rkey)
 {
-    const uct_nprdma_odp_check_case_t *it = &uct_nprdma_odp_check_pages;
     uint8_t file[UCT_NPRDMA_ODP_CHECK_RANGE];
     size_t i;
 
     if (!uct_nprdma_odp_check_fill(check, 0) ||
-        (uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE,
-                                   check->memory + it->local,
-                                   target + it->remote, rkey,
-                                   it->length) != IBV_WC_SUCCESS)) {
+        (uct_nprdma_odp_check_move(check, IBV_WR_RDMA_WRITE, check->memory,
+                                   target, rkey) != IBV_WC_SUCCESS)) {
         return "its on-demand paging does not work with shared pages";
     }
 
     if ((pread(fd, file, sizeof(file), 0) != (ssize_t)sizeof(file)) ||
-        !uct_nprdma_odp_check_is_right(target, it->remote, it->local,
-                                       it->length, 0)) {
+        !uct_nprdma_odp_check_is_right(target, 0, 0)) {
         return "its on-demand paging moves wrong data to shared pages";
     }
 
@@ -240,14 +211,13 @@ static const char *uct_nprdma_odp_check_shared(uct_nprdma_odp_check_t *check)
 
 static const char *uct_nprdma_odp_check_run(uct_nprdma_odp_check_t *check)
 {
-    const char *why;
+    const char *why = uct_nprdma_odp_check_shared(check);
+    unsigned round;
 
-    why = uct_nprdma_odp_check_shared(check);
-    if (why != NULL) {
-        return why;
+    for (round = 0; (round < 4) && (why == NULL); ++round) {
+        why = uct_nprdma_odp_check_round(check, round);
     }
-
-    return uct_nprdma_odp_check_case(check, &uct_nprdma_odp_check_bytes);
+    return why;
 }
 
 
