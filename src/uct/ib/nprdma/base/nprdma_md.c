@@ -122,10 +122,6 @@ uct_nprdma_md_populate_async(uct_nprdma_mem_md_t *mem_md,
     uct_nprdma_service_populate_async(md->service, mem, address, length, flags);
 }
 
-static const uct_nprdma_mem_ops_t uct_nprdma_md_mem_ops = {
-    .populate_async = uct_nprdma_md_populate_async
-};
-
 static void uct_nprdma_md_free_strings(uct_nprdma_md_t *md)
 {
     ucs_free(md->iface.perf);
@@ -138,13 +134,13 @@ uct_nprdma_md_init(uct_nprdma_md_t *md, const uct_nprdma_md_config_t *config)
 {
     ucs_status_t status;
 
-    md->super.ops    = &uct_nprdma_md_mem_ops;
-    md->super.config = config->mem;
-    md->rma          = config->rma;
-    md->cm           = config->cm;
-    md->iface        = config->iface;
-    md->iface.perf   = ucs_strdup(config->iface.perf, "nprdma_perf");
-    md->iface.stats  = ucs_strdup(config->iface.stats, "nprdma_stats");
+    md->super.populate_async = uct_nprdma_md_populate_async;
+    md->super.config         = config->mem;
+    md->rma                  = config->rma;
+    md->cm                   = config->cm;
+    md->iface                = config->iface;
+    md->iface.perf           = ucs_strdup(config->iface.perf, "nprdma_perf");
+    md->iface.stats          = ucs_strdup(config->iface.stats, "nprdma_stats");
     if ((md->iface.perf == NULL) || (md->iface.stats == NULL)) {
         ucs_error("failed to allocate values of variables");
         status = UCS_ERR_NO_MEMORY;

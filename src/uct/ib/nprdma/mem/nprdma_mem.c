@@ -406,7 +406,7 @@ static void uct_nprdma_mem_populate(uct_nprdma_mem_md_t *md,
     if ((length > UCT_NPRDMA_MEM_CHECK_MAX) ||
         ((length > 0) &&
          !uct_nprdma_mrs_is_valid(range->region, address, length, bit))) {
-        md->ops->populate_async(md, mem, address, length, flags);
+        md->populate_async(md, mem, address, length, flags);
     }
 }
 

@@ -45,20 +45,15 @@ typedef struct uct_nprdma_mem_config {
 } uct_nprdma_mem_config_t;
 
 
-/* Functions that this floor calls in the floors above it */
-typedef struct uct_nprdma_mem_ops {
-    /* Populate pages of a registration in the background, with
-     * NPRDMA_POPULATE_xx. Never waits. The registration may end at any time. */
-    void (*populate_async)(struct uct_nprdma_mem_md *md,
-                           const struct uct_nprdma_mem *mem, uintptr_t address,
-                           size_t length, unsigned flags);
-} uct_nprdma_mem_ops_t;
-
-
 typedef struct uct_nprdma_mem_md {
     uct_nprdma_device_t        super;
-    const uct_nprdma_mem_ops_t *ops;
     uct_nprdma_mem_config_t    config;
+    /* In the floor above: populate pages of a registration in the background,
+     * with NPRDMA_POPULATE_xx. Never waits. The registration may end at any
+     * time. */
+    void                       (*populate_async)(
+            struct uct_nprdma_mem_md *md, const struct uct_nprdma_mem *mem,
+            uintptr_t address, size_t length, unsigned flags);
     struct nprdma_reg_table    *regs;         /* registrations; nprdma_mem */
     nprdma_monitor_t           *monitor;      /* regions, if not NULL */
     /* On-demand paging in its place; both NULL: copy mode */

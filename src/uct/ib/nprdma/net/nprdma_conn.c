@@ -421,8 +421,11 @@ void uct_nprdma_conn_fail(uct_nprdma_net_iface_t *iface,
     }
 }
 
-void uct_nprdma_conn_give_up(uct_nprdma_net_iface_t *iface,
-                             uct_nprdma_conn_t *conn)
+/* Forget a connection whose wire-up has ended with an error, and tell the peer.
+ * An answer that arrives later finds no connection, and the peer is told
+ * again. */
+static void uct_nprdma_conn_give_up(uct_nprdma_net_iface_t *iface,
+                                    uct_nprdma_conn_t *conn)
 {
     ucs_assert((conn->state == UCT_NPRDMA_CONN_CONNECTING) &&
                !conn->established &&

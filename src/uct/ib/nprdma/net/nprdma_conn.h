@@ -55,13 +55,6 @@ static inline void uct_nprdma_conn_add_drain_comp(uct_nprdma_conn_t *conn,
 }
 
 
-/* Forget a connection whose wire-up has ended with an error, and tell the peer.
- * An answer that arrives later finds no connection, and the peer is told
- * again. */
-void uct_nprdma_conn_give_up(uct_nprdma_net_iface_t *iface,
-                             uct_nprdma_conn_t *conn);
-
-
 void uct_nprdma_conn_init(uct_nprdma_conn_t *conn);
 
 
