@@ -560,49 +560,6 @@ int uct_nprdma_iface_is_reachable(const uct_iface_h tl_iface,
     return 0;
 }
 
-typedef struct uct_nprdma_iface_query_device {
-    uct_worker_h                worker;
-    const uct_nprdma_dev_addr_t *peer;
-    char                        *name;
-    uct_nprdma_dev_addr_t       *addr;
-} uct_nprdma_iface_query_device_t;
-
-static int
-uct_nprdma_iface_match_device(const uct_nprdma_fork_entry_t *entry, void *arg)
-{
-    const uct_nprdma_iface_query_device_t *query = arg;
-    uct_nprdma_iface_t *iface = ucs_container_of(entry, uct_nprdma_iface_t,
-                                                 fork);
-
-    if ((&iface->net.super.worker->super != query->worker) ||
-        ((query->peer != NULL) &&
-         !uct_nprdma_iface_is_reachable(&iface->net.super.super,
-                                        (const uct_device_addr_t*)query->peer,
-                                        NULL))) {
-        return 0;
-    }
-
-    ucs_snprintf_safe(query->name, UCT_DEVICE_NAME_MAX, "%s:%u",
-                      uct_nprdma_net_dev(&iface->net)->name,
-                      iface->net.port_num);
-    *query->addr = iface->net.dev_addr;
-    return 1;
-}
-
-int uct_nprdma_iface_find_device(uct_worker_h worker,
-                                 const uct_nprdma_dev_addr_t *peer, char *name,
-                                 uct_nprdma_dev_addr_t *addr)
-{
-    uct_nprdma_iface_query_device_t query = {
-        .worker = worker,
-        .peer   = peer,
-        .name   = name,
-        .addr   = addr
-    };
-
-    return uct_nprdma_fork_find(uct_nprdma_iface_match_device, &query);
-}
-
 ucs_status_t uct_nprdma_iface_query(uct_iface_h tl_iface,
                                     uct_iface_attr_t *attr)
 {

@@ -136,13 +136,6 @@ void uct_nprdma_iface_serve_no_more(uct_nprdma_iface_t *iface);
 /* The user returns a slot that it has kept */
 void uct_nprdma_iface_release_desc(uct_recv_desc_t *self, void *desc);
 
-/* Find the device of the open interface on a worker that was opened first, and
- * that reaches a peer; NULL for any. Zero: there is none. The name has
- * UCT_DEVICE_NAME_MAX bytes. */
-int uct_nprdma_iface_find_device(uct_worker_h worker,
-                                 const uct_nprdma_dev_addr_t *peer, char *name,
-                                 uct_nprdma_dev_addr_t *addr);
-
 
 /* Functions of uct_iface_ops_t with the same names; version-neutral where UCX
  * versions differ */

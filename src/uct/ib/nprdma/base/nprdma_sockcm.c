@@ -35,9 +35,11 @@ typedef struct uct_nprdma_sock_listener {
 
 /* Device of a connection at this side */
 typedef struct uct_nprdma_sock_device {
-    int                   is_used;  /* 0: what TCP reports remains */
-    char                  name[UCT_DEVICE_NAME_MAX];
-    uct_nprdma_dev_addr_t addr;
+    int                         is_used;  /* 0: what TCP reports remains */
+    char                        name[UCT_DEVICE_NAME_MAX];
+    uct_nprdma_dev_addr_t       addr;
+    uct_worker_h                worker;
+    const uct_nprdma_dev_addr_t *peer;    /* NULL: any; only for the search */
 } uct_nprdma_sock_device_t;
 
 
@@ -48,17 +50,10 @@ typedef struct uct_nprdma_sock_request {
 } uct_nprdma_sock_request_t;
 
 
-/* User data of a TCP endpoint, with the callbacks of the user */
+/* User data of a client's endpoint that names our device */
 typedef struct uct_nprdma_sock_ep {
-    uct_nprdma_sock_device_t                     device;
-    uct_cm_ep_resolve_callback_t                 resolve_cb;
-    uct_cm_ep_priv_data_pack_callback_t          pack_cb;
-    uct_ep_disconnect_cb_t                       disconnect_cb;
-    union {
-        uct_cm_ep_client_connect_callback_t      connect_cb;
-        uct_cm_ep_server_conn_notify_callback_t  notify_cb;
-    };
-    void                                         *user_data;
+    uct_nprdma_sock_device_t device;
+    uct_ep_params_t          user;  /* what remains valid: functions, data */
 } uct_nprdma_sock_ep_t;
 
 
@@ -82,30 +77,42 @@ static uct_nprdma_sockcm_t *uct_nprdma_sockcm_of_ep(uct_ep_h ep)
                                               iface.super));
 }
 
-static uct_nprdma_sock_ep_t *uct_nprdma_sock_ep(uct_ep_h ep)
-{
-    return ucs_derived_of(ep, uct_cm_base_ep_t)->user_data;
-}
-
 
 /* ---- device and trailer ---- */
 
-/* The device of an interface on the worker, and that reaches the peer if its
- * address is known */
-static void uct_nprdma_sock_device_init(uct_nprdma_sock_device_t *device,
-                                        uct_worker_h worker,
-                                        const uct_nprdma_dev_addr_t *peer)
+static int
+uct_nprdma_sock_device_match(const uct_nprdma_fork_entry_t *entry, void *arg)
 {
-    device->is_used = uct_nprdma_iface_find_device(worker, peer, device->name,
-                                                   &device->addr);
+    uct_nprdma_sock_device_t *device = arg;
+    uct_nprdma_iface_t *iface = ucs_container_of(entry, uct_nprdma_iface_t,
+                                                 fork);
+
+    if ((&iface->net.super.worker->super != device->worker) ||
+        ((device->peer != NULL) &&
+         !uct_nprdma_iface_is_reachable(&iface->net.super.super,
+                                        (const uct_device_addr_t*)device->peer,
+                                        NULL))) {
+        return 0;
+    }
+
+    ucs_snprintf_safe(device->name, sizeof(device->name), "%s:%u",
+                      uct_nprdma_net_dev(&iface->net)->name,
+                      iface->net.port_num);
+    device->addr = iface->net.dev_addr;
+    return 1;
 }
 
-static void uct_nprdma_sock_device_set_name(const uct_nprdma_sock_device_t *dev,
-                                            char *name)
+/* The device of the interface on the worker that was opened first, and that
+ * reaches the peer if its address is known. @return Whether there is one. */
+static int uct_nprdma_sock_device_init(uct_nprdma_sock_device_t *device,
+                                       uct_worker_h worker,
+                                       const uct_nprdma_dev_addr_t *peer)
 {
-    if (dev->is_used) {
-        ucs_strncpy_safe(name, dev->name, UCT_DEVICE_NAME_MAX);
-    }
+    device->worker  = worker;
+    device->peer    = peer;
+    device->is_used = uct_nprdma_fork_find(uct_nprdma_sock_device_match,
+                                           device);
+    return device->is_used;
 }
 
 /* The TCP manager copies private data before it returns, so the copy with a
@@ -130,27 +137,24 @@ uct_nprdma_sock_device_append(const uct_nprdma_sock_device_t *device,
     return copy;
 }
 
-/* @return Whether the peer sent the address of a device. */
-static int uct_nprdma_sock_find_peer(const uct_cm_remote_data_t *remote,
+/* What the user gets from a peer that has sent the address of a device. @return
+ * Whether it has. */
+static int uct_nprdma_sock_find_peer(const uct_cm_remote_data_t *tcp,
+                                     uct_cm_remote_data_t *remote,
                                      uct_nprdma_dev_addr_t *peer)
 {
     const uint64_t mask = UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA |
                           UCT_CM_REMOTE_DATA_FIELD_CONN_PRIV_DATA_LENGTH;
 
-    return ucs_test_all_flags(remote->field_mask, mask) &&
-           uct_nprdma_sock_trailer_find(remote->conn_priv_data,
-                                        remote->conn_priv_data_length, peer);
-}
-
-/* What the user gets from a peer that has sent a trailer */
-static void uct_nprdma_sock_set_peer(uct_cm_remote_data_t *remote,
-                                     const uct_nprdma_dev_addr_t *peer)
-{
+    *remote                        = *tcp;
     remote->field_mask            |= UCT_CM_REMOTE_DATA_FIELD_DEV_ADDR |
                                      UCT_CM_REMOTE_DATA_FIELD_DEV_ADDR_LENGTH;
     remote->dev_addr               = (const uct_device_addr_t*)peer;
     remote->dev_addr_length        = sizeof(*peer);
     remote->conn_priv_data_length -= sizeof(uct_nprdma_sock_trailer_t);
+    return ucs_test_all_flags(tcp->field_mask, mask) &&
+           uct_nprdma_sock_trailer_find(tcp->conn_priv_data,
+                                        tcp->conn_priv_data_length, peer);
 }
 
 
@@ -163,29 +167,8 @@ uct_nprdma_sock_ep_resolved(void *arg, const uct_cm_ep_resolve_args_t *tcp_args)
     uct_nprdma_sock_ep_t *ep      = arg;
     uct_cm_ep_resolve_args_t args = *tcp_args;
 
-    uct_nprdma_sock_device_set_name(&ep->device, args.dev_name);
-    return ep->resolve_cb(ep->user_data, &args);
-}
-
-/* The user respects max_conn_priv, which leaves room for the trailer */
-static ssize_t
-uct_nprdma_sock_ep_pack(void *arg,
-                        const uct_cm_ep_priv_data_pack_args_t *tcp_args,
-                        void *priv_data)
-{
-    uct_nprdma_sock_ep_t *ep             = arg;
-    uct_cm_ep_priv_data_pack_args_t args = *tcp_args;
-    ssize_t length;
-
-    uct_nprdma_sock_device_set_name(&ep->device, args.dev_name);
-    length = ep->pack_cb(ep->user_data, &args, priv_data);
-    if ((length < 0) || !ep->device.is_used) {
-        return length;
-    }
-
-    uct_nprdma_sock_trailer_init(UCS_PTR_BYTE_OFFSET(priv_data, length),
-                                 &ep->device.addr);
-    return length + sizeof(uct_nprdma_sock_trailer_t);
+    ucs_strncpy_safe(args.dev_name, ep->device.name, UCT_DEVICE_NAME_MAX);
+    return ep->user.cm_resolve_cb(ep->user.user_data, &args);
 }
 
 static void
@@ -197,30 +180,27 @@ uct_nprdma_sock_ep_connected(uct_ep_h tl_ep, void *arg,
     uct_nprdma_dev_addr_t peer;
     uct_cm_remote_data_t remote;
 
-    if (ep->device.is_used &&
-        (args.field_mask & UCT_CM_EP_CLIENT_CONNECT_ARGS_FIELD_REMOTE_DATA) &&
-        uct_nprdma_sock_find_peer(args.remote_data, &peer)) {
-        remote = *args.remote_data;
-        uct_nprdma_sock_set_peer(&remote, &peer);
+    if ((args.field_mask & UCT_CM_EP_CLIENT_CONNECT_ARGS_FIELD_REMOTE_DATA) &&
+        uct_nprdma_sock_find_peer(args.remote_data, &remote, &peer)) {
         args.remote_data = &remote;
     }
-    ep->connect_cb(tl_ep, ep->user_data, &args);
-}
-
-static void
-uct_nprdma_sock_ep_notified(uct_ep_h tl_ep, void *arg,
-                            const uct_cm_ep_server_conn_notify_args_t *args)
-{
-    uct_nprdma_sock_ep_t *ep = arg;
-
-    ep->notify_cb(tl_ep, ep->user_data, args);
+    ep->user.sockaddr_cb_client(tl_ep, ep->user.user_data, &args);
 }
 
 static void uct_nprdma_sock_ep_disconnected(uct_ep_h tl_ep, void *arg)
 {
     uct_nprdma_sock_ep_t *ep = arg;
 
-    ep->disconnect_cb(tl_ep, ep->user_data);
+    ep->user.disconnect_cb(tl_ep, ep->user.user_data);
+}
+
+/* NULL: an endpoint of TCP alone, or of a server, which needs no callback */
+static uct_nprdma_sock_ep_t *uct_nprdma_sock_ep(uct_ep_h tl_ep)
+{
+    uct_cm_base_ep_t *tcp_ep = ucs_derived_of(tl_ep, uct_cm_base_ep_t);
+
+    return (tcp_ep->disconnect_cb == uct_nprdma_sock_ep_disconnected) ?
+           tcp_ep->user_data : NULL;
 }
 
 static void
@@ -243,97 +223,41 @@ uct_nprdma_sock_requested(uct_listener_h tcp_listener, void *arg,
 
     if ((args.field_mask &
          UCT_CM_LISTENER_CONN_REQUEST_ARGS_FIELD_REMOTE_DATA) &&
-        uct_nprdma_sock_find_peer(args.remote_data, &peer)) {
-        uct_nprdma_sock_device_init(&request->device, listener->worker, &peer);
-        if (request->device.is_used) {
-            remote = *args.remote_data;
-            uct_nprdma_sock_set_peer(&remote, &peer);
-            args.remote_data = &remote;
-        }
+        uct_nprdma_sock_find_peer(args.remote_data, &remote, &peer) &&
+        uct_nprdma_sock_device_init(&request->device, listener->worker,
+                                    &peer)) {
+        args.remote_data = &remote;
+        ucs_strncpy_safe(args.dev_name, request->device.name,
+                         UCT_DEVICE_NAME_MAX);
     }
 
     request->tcp      = args.conn_request;
     args.conn_request = request;
-    uct_nprdma_sock_device_set_name(&request->device, args.dev_name);
     listener->conn_request_cb(tcp_listener, listener->user_data, &args);
 }
 
 
 /* ---- endpoints ---- */
 
-/* Put our callback in place of the user's. One that is announced but NULL
- * stays: the TCP manager refuses it. */
-#define UCT_NPRDMA_SOCK_HOOK(_params, _field, _callback, _saved, _own) \
-    if (((_params)->field_mask & UCT_EP_PARAM_FIELD_##_field) && \
-        ((_params)->_callback != NULL)) { \
-        _saved               = (_params)->_callback; \
-        (_params)->_callback = _own; \
-    }
-
-static void uct_nprdma_sock_ep_hook(uct_nprdma_sock_ep_t *ep,
-                                    uct_ep_params_t *params)
+/* Whether an endpoint of a client is as UCP makes it. TCP serves any other one
+ * alone. */
+static int uct_nprdma_sock_ep_is_of_ucp(const uct_ep_params_t *params)
 {
-    UCT_NPRDMA_SOCK_HOOK(params, CM_RESOLVE_CB, cm_resolve_cb, ep->resolve_cb,
-                         uct_nprdma_sock_ep_resolved);
-    UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_PACK_CB, sockaddr_pack_cb,
-                         ep->pack_cb, uct_nprdma_sock_ep_pack);
-    UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_DISCONNECT_CB, disconnect_cb,
-                         ep->disconnect_cb, uct_nprdma_sock_ep_disconnected);
-    if (params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_CONNECT_CB_CLIENT) {
-        UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_CONNECT_CB_CLIENT,
-                             sockaddr_cb_client, ep->connect_cb,
-                             uct_nprdma_sock_ep_connected);
-    } else {
-        UCT_NPRDMA_SOCK_HOOK(params, SOCKADDR_NOTIFY_CB_SERVER,
-                             sockaddr_cb_server, ep->notify_cb,
-                             uct_nprdma_sock_ep_notified);
-    }
+    const uint64_t mask = UCT_EP_PARAM_FIELD_USER_DATA |
+                          UCT_EP_PARAM_FIELD_CM_RESOLVE_CB |
+                          UCT_EP_PARAM_FIELD_SOCKADDR_CONNECT_CB_CLIENT |
+                          UCT_EP_PARAM_FIELD_SOCKADDR_DISCONNECT_CB;
 
-    ep->user_data       = (params->field_mask & UCT_EP_PARAM_FIELD_USER_DATA) ?
-                          params->user_data : NULL;
-    params->field_mask |= UCT_EP_PARAM_FIELD_USER_DATA;
-    params->user_data   = ep;
-}
-
-/* At the server's side the private data are a parameter. */
-static ucs_status_t
-uct_nprdma_sock_ep_create_with_data(uct_nprdma_sockcm_t *sockcm,
-                                    const uct_nprdma_sock_device_t *device,
-                                    uct_ep_params_t *params, uct_ep_h *ep_p)
-{
-    const uint64_t data_mask = UCT_EP_PARAM_FIELD_PRIV_DATA |
-                               UCT_EP_PARAM_FIELD_PRIV_DATA_LENGTH;
-    size_t length            = 0;
-    ucs_status_t status;
-    void *data;
-
-    if (!device->is_used ||
-        !(params->field_mask & UCT_EP_PARAM_FIELD_CONN_REQUEST) ||
-        (params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_PACK_CB)) {
-        return sockcm->tcp_ops->ep_create(params, ep_p);
-    }
-
-    if (ucs_test_all_flags(params->field_mask, data_mask)) {
-        length = params->private_data_length;
-    }
-    data = uct_nprdma_sock_device_append(device, params->private_data, length);
-    if (data == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    params->field_mask         |= data_mask;
-    params->private_data        = data;
-    params->private_data_length = length + sizeof(uct_nprdma_sock_trailer_t);
-    status                      = sockcm->tcp_ops->ep_create(params, ep_p);
-    ucs_free(data);
-    return status;
+    return ucs_test_all_flags(params->field_mask, mask) &&
+           (params->cm_resolve_cb != NULL) &&
+           (params->sockaddr_cb_client != NULL) &&
+           (params->disconnect_cb != NULL);
 }
 
 static ucs_status_t
-uct_nprdma_sock_ep_create(const uct_ep_params_t *user_params, uct_ep_h *ep_p)
+uct_nprdma_sock_ep_create_client(uct_nprdma_sockcm_t *sockcm,
+                                 uct_ep_params_t *params, uct_ep_h *ep_p)
 {
-    uct_ep_params_t params             = *user_params;
-    uct_nprdma_sock_request_t *request = NULL;
     uct_nprdma_sock_ep_t *ep;
     ucs_status_t status;
 
@@ -343,23 +267,72 @@ uct_nprdma_sock_ep_create(const uct_ep_params_t *user_params, uct_ep_h *ep_p)
         return UCS_ERR_NO_MEMORY;
     }
 
-    if (params.field_mask & UCT_EP_PARAM_FIELD_CONN_REQUEST) {
-        request             = params.conn_request;
-        params.conn_request = request->tcp;
-        ep->device          = request->device;
-    } else {
-        uct_nprdma_sock_device_init(&ep->device,
-                                    uct_nprdma_sockcm_worker(params.cm), NULL);
+    ep->user = *params;
+    if (!uct_nprdma_sock_ep_is_of_ucp(params) ||
+        !uct_nprdma_sock_device_init(&ep->device,
+                                     uct_nprdma_sockcm_worker(params->cm),
+                                     NULL)) {
+        ucs_free(ep);
+        return sockcm->tcp_ops->ep_create(params, ep_p);
     }
 
-    uct_nprdma_sock_ep_hook(ep, &params);
-    status = uct_nprdma_sock_ep_create_with_data(uct_nprdma_sockcm(params.cm),
-                                                 &ep->device, &params, ep_p);
-    ucs_free(request);
+    params->cm_resolve_cb      = uct_nprdma_sock_ep_resolved;
+    params->sockaddr_cb_client = uct_nprdma_sock_ep_connected;
+    params->disconnect_cb      = uct_nprdma_sock_ep_disconnected;
+    params->user_data          = ep;
+    status                     = sockcm->tcp_ops->ep_create(params, ep_p);
     if (status != UCS_OK) {
         ucs_free(ep);
     }
     return status;
+}
+
+/* The private data are a parameter */
+static ucs_status_t
+uct_nprdma_sock_ep_create_server(uct_nprdma_sockcm_t *sockcm,
+                                 uct_ep_params_t *params, uct_ep_h *ep_p)
+{
+    const uint64_t data_mask           = UCT_EP_PARAM_FIELD_PRIV_DATA |
+                                         UCT_EP_PARAM_FIELD_PRIV_DATA_LENGTH;
+    uct_nprdma_sock_request_t *request = params->conn_request;
+    void *data                         = NULL;
+    size_t length                      = 0;
+    ucs_status_t status;
+
+    params->conn_request = request->tcp;
+    if (request->device.is_used &&
+        !(params->field_mask & UCT_EP_PARAM_FIELD_SOCKADDR_PACK_CB)) {
+        if (ucs_test_all_flags(params->field_mask, data_mask)) {
+            length = params->private_data_length;
+        }
+        data = uct_nprdma_sock_device_append(&request->device,
+                                             params->private_data, length);
+        if (data == NULL) {
+            ucs_free(request);
+            return UCS_ERR_NO_MEMORY;
+        }
+
+        params->field_mask         |= data_mask;
+        params->private_data        = data;
+        params->private_data_length = length +
+                                      sizeof(uct_nprdma_sock_trailer_t);
+    }
+
+    status = sockcm->tcp_ops->ep_create(params, ep_p);
+    ucs_free(data);
+    ucs_free(request);
+    return status;
+}
+
+static ucs_status_t
+uct_nprdma_sock_ep_create(const uct_ep_params_t *user_params, uct_ep_h *ep_p)
+{
+    uct_ep_params_t params      = *user_params;
+    uct_nprdma_sockcm_t *sockcm = uct_nprdma_sockcm(params.cm);
+
+    return (params.field_mask & UCT_EP_PARAM_FIELD_CONN_REQUEST) ?
+           uct_nprdma_sock_ep_create_server(sockcm, &params, ep_p) :
+           uct_nprdma_sock_ep_create_client(sockcm, &params, ep_p);
 }
 
 static ucs_status_t
@@ -374,7 +347,7 @@ uct_nprdma_sock_ep_connect(uct_ep_h tl_ep,
     size_t length;
     void *copy;
 
-    if (!ep->device.is_used) {
+    if (ep == NULL) {
         return sockcm->tcp_ep.connect(tl_ep, user_params);
     }
 
@@ -498,49 +471,27 @@ static void uct_nprdma_sockcm_close(uct_cm_h cm)
     ucs_free(sockcm);
 }
 
-static uct_component_h uct_nprdma_sockcm_find_tcp(uct_component_h *components,
-                                                  unsigned count)
-{
-    unsigned i;
-
-    for (i = 0; i < count; ++i) {
-        if (!strcmp(components[i]->name, "tcp") &&
-            (components[i]->flags & UCT_COMPONENT_FLAG_CM)) {
-            return components[i];
-        }
-    }
-    return NULL;
-}
-
 static ucs_status_t
 uct_nprdma_sockcm_open_tcp(uct_worker_h worker, uct_cm_h *cm_p)
 {
-    uct_component_h *components, tcp;
+    uct_component_h tcp;
     uct_cm_config_t *config;
     ucs_status_t status;
-    unsigned count;
 
-    status = uct_query_components(&components, &count);
-    if (status != UCS_OK) {
-        return status;
+    ucs_list_for_each(tcp, &uct_components_list, list) {
+        if (!strcmp(tcp->name, "tcp") &&
+            (tcp->flags & UCT_COMPONENT_FLAG_CM)) {
+            status = uct_cm_config_read(tcp, NULL, NULL, &config);
+            if (status == UCS_OK) {
+                status = uct_cm_open(tcp, worker, config, cm_p);
+                uct_config_release(config);
+            }
+            return status;
+        }
     }
 
-    tcp = uct_nprdma_sockcm_find_tcp(components, count);
-    if (tcp == NULL) {
-        ucs_debug("this UCX has no TCP connection manager: nprdma has none "
-                  "either");
-        status = UCS_ERR_UNSUPPORTED;
-        goto out;
-    }
-
-    status = uct_cm_config_read(tcp, NULL, NULL, &config);
-    if (status == UCS_OK) {
-        status = uct_cm_open(tcp, worker, config, cm_p);
-        uct_config_release(config);
-    }
-out:
-    uct_release_component_list(components);
-    return status;
+    ucs_debug("this UCX has no TCP connection manager: nprdma has none either");
+    return UCS_ERR_UNSUPPORTED;
 }
 
 ucs_status_t uct_nprdma_sockcm_open(uct_component_t *component,

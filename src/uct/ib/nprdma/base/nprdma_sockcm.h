@@ -18,7 +18,8 @@
  *    (uct_nprdma_sock_trailer_t), and is the peer's device address.
  *
  * A peer without a trailer uses another transport: what TCP reports remains. A
- * worker without an interface of nprdma gets the TCP manager unchanged.
+ * worker without an interface of nprdma gets the TCP manager unchanged, and so
+ * does a client that gives other callbacks than UCP does.
  *
  * UCP uses the managers that UCX_SOCKADDR_TLS_PRIORITY names, at most one of
  * them for a TCP port: nprdma.env lists "nprdma" in the place of "tcp".
