@@ -18,6 +18,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum {
     HOOK_MAX_QPS   = 512,
@@ -64,6 +65,7 @@ typedef struct hook_state {
     unsigned           after, count;
     unsigned           num_refused, num_overtakers;
     struct ibv_pd      *_Atomic without_qps;
+    _Atomic unsigned   ah_usec, num_bad_ahs;
 
     hook_losses_t      losses;
     unsigned           num_losses, random;
@@ -375,9 +377,12 @@ hook_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int attr_mask)
 static struct ibv_ah *
 hook_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
-    struct ibv_ah *ah = hook_real->create_ah(pd, attr);
+    unsigned usec     = hook.ah_usec;
+    struct ibv_ah *ah = (usec > 0) ? NULL : hook_real->create_ah(pd, attr);
     hook_mark_t mark  = { .is_datagram = 1 };
 
+    usleep(usec);
+    hook.num_bad_ahs += (usec > 0);
     if (ah != NULL) {
         mark.sl            = npemu_ah(ah)->av.path.sl;
         mark.traffic_class = npemu_ah(ah)->av.path.flow >> 20;
@@ -495,6 +500,12 @@ void hook_refuse_qps(uct_md_h md)
 {
     hook.without_qps = (md == NULL) ? NULL :
                        ucs_derived_of(md, uct_nprdma_device_t)->pd;
+}
+
+unsigned hook_refuse_ahs(unsigned usec)
+{
+    hook.ah_usec = usec;
+    return hook.num_bad_ahs;
 }
 
 void hook_lose(hook_losses_t losses)

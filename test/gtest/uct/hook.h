@@ -96,6 +96,10 @@ unsigned hook_num_overtakers(void);
 /** Let an MD create no more queue pairs. NULL: all may create them. */
 void hook_refuse_qps(uct_md_h md);
 
+/** Let address handles fail, each after a time. 0: no more.
+ *  @return How many have failed. */
+unsigned hook_refuse_ahs(unsigned usec);
+
 
 /* ---- datagrams that are lost ---- */
 

@@ -89,6 +89,18 @@ protected:
     std::vector<uint64_t>   m_received;           /* By b */
 };
 
+/* The thread of wire-up waits while the kernel asks for an address */
+TEST_F(test_wireup_refused, unknown_address_is_not_asked_for_each_packet)
+{
+    hook_refuse_ahs(50000);
+    m_ep = m_a->connect(m_b->address());
+    m_a->wait([&]() { return m_a->counter("cm_retransmits") > 3; });
+    EXPECT_GT(3u, hook_refuse_ahs(0)); /* In 0.3 s */
+    EXPECT_EQ(UCS_OK, m_a->retry([&]() { return send(); }));
+    m_a->flush(m_ep);
+    m_a->disconnect(m_ep);
+}
+
 /* At any moment of wire-up, in which two threads take part */
 TEST_F(test_wireup_refused, at_random)
 {

@@ -85,7 +85,8 @@ KHASH_TYPE(uct_nprdma_responders, uint64_t, uct_nprdma_responder_t*);
 typedef struct uct_nprdma_cm_ah {
     ucs_list_link_t       list;
     uct_nprdma_dev_addr_t dev_addr;
-    struct ibv_ah         *ah;
+    struct ibv_ah         *ah;  /* NULL: the address could not be resolved */
+    ucs_time_t            next; /* then: not tried again before this time */
 } uct_nprdma_cm_ah_t;
 
 typedef struct uct_nprdma_cm {

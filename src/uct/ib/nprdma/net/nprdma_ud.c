@@ -12,6 +12,7 @@
 
 #include <ucs/debug/log.h>
 #include <ucs/debug/memtrack_int.h>
+#include <ucs/time/time.h>
 
 /* Any value; both sides use the same */
 #define UCT_NPRDMA_CM_QKEY         0x4e505244
@@ -31,6 +32,11 @@
  * on its way. */
 #define UCT_NPRDMA_CM_MAX_AHS      64
 
+/* The kernel may take a second to find that nobody has an address, and the
+ * async context is blocked meanwhile. It is asked again after that time
+ * multiplied by this. */
+#define UCT_NPRDMA_CM_AH_PAUSE     10
+
 #define UCT_NPRDMA_CM_SLOT_SIZE    (UCT_NPRDMA_GRH_LEN + \
                                     sizeof(uct_nprdma_cm_packet_t))
 
@@ -46,23 +52,42 @@ static void uct_nprdma_ud_destroy_ah(uct_nprdma_net_iface_t *iface,
 {
     ucs_list_del(&entry->list);
     --iface->cm.num_ahs;
-    uct_nprdma_net_dev(iface)->verbs->destroy_ah(entry->ah);
+    if (entry->ah != NULL) {
+        uct_nprdma_net_dev(iface)->verbs->destroy_ah(entry->ah);
+    }
     ucs_free(entry);
 }
 
-static struct ibv_ah *
-uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
-                     const uct_nprdma_dev_addr_t *dev_addr)
+static void uct_nprdma_ud_create_ah(uct_nprdma_net_iface_t *iface,
+                                    uct_nprdma_cm_ah_t *entry)
 {
     uct_nprdma_device_t *dev   = uct_nprdma_net_dev(iface);
     struct ibv_ah_attr ah_attr = {};
+    ucs_time_t start           = ucs_get_time();
+    ucs_time_t now;
+
+    uct_nprdma_device_fill_ah_attr(dev, iface->port_num, &entry->dev_addr,
+                                   &dev->config.path, &ah_attr);
+    entry->ah = dev->verbs->create_ah(dev->pd, &ah_attr);
+    if (entry->ah == NULL) {
+        ucs_debug("%s: no address handle for lid %u: %m", dev->name,
+                  entry->dev_addr.lid);
+        now         = ucs_get_time();
+        entry->next = now + UCT_NPRDMA_CM_AH_PAUSE * (now - start);
+    }
+}
+
+static uct_nprdma_cm_ah_t *
+uct_nprdma_ud_find_ah(uct_nprdma_net_iface_t *iface,
+                      const uct_nprdma_dev_addr_t *dev_addr)
+{
     uct_nprdma_cm_ah_t *entry;
 
     ucs_list_for_each(entry, &iface->cm.ahs, list) {
         if (uct_nprdma_dev_addr_equal(&entry->dev_addr, dev_addr)) {
             ucs_list_del(&entry->list);
             ucs_list_add_head(&iface->cm.ahs, &entry->list);
-            return entry->ah;
+            return entry;
         }
     }
 
@@ -72,24 +97,28 @@ uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
                                                       list));
     }
 
-    entry = ucs_malloc(sizeof(*entry), "nprdma_ah");
+    entry = ucs_calloc(1, sizeof(*entry), "nprdma_ah");
+    if (entry != NULL) {
+        entry->dev_addr = *dev_addr;
+        ucs_list_add_head(&iface->cm.ahs, &entry->list);
+        ++iface->cm.num_ahs;
+    }
+    return entry;
+}
+
+static struct ibv_ah *
+uct_nprdma_ud_get_ah(uct_nprdma_net_iface_t *iface,
+                     const uct_nprdma_dev_addr_t *dev_addr)
+{
+    uct_nprdma_cm_ah_t *entry = uct_nprdma_ud_find_ah(iface, dev_addr);
+
     if (entry == NULL) {
         return NULL;
     }
 
-    uct_nprdma_device_fill_ah_attr(dev, iface->port_num, dev_addr,
-                                   &dev->config.path, &ah_attr);
-    entry->dev_addr = *dev_addr;
-    entry->ah       = dev->verbs->create_ah(dev->pd, &ah_attr);
-    if (entry->ah == NULL) {
-        ucs_debug("%s: no address handle for lid %u: %m", dev->name,
-                  dev_addr->lid);
-        ucs_free(entry);
-        return NULL;
+    if ((entry->ah == NULL) && (ucs_get_time() >= entry->next)) {
+        uct_nprdma_ud_create_ah(iface, entry);
     }
-
-    ucs_list_add_head(&iface->cm.ahs, &entry->list);
-    ++iface->cm.num_ahs;
     return entry->ah;
 }
 
