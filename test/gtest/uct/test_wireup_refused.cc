@@ -208,12 +208,12 @@ TEST(test_wireup_refused_by, another_peer)
     uct_nprdma_iface_addr_t address;
     uint64_t stale    = asks.counter("cm_stale");
     uint64_t rejected = asks.counter("cm_rejected");
-    uct_ep_h ep       = asks.connect(target.address());
-    auto send         = [&]() {
+
+    async_hold(target.iface()); /* Before it can answer */
+    uct_ep_h ep = asks.connect(target.address());
+    auto send   = [&]() {
         return uct_ep_am_short(ep, 1, 0, nullptr, 0);
     };
-
-    async_hold(target.iface());
     EXPECT_EQ(UCS_OK, send()); /* When it is connected */
     uct_iface_get_address(asks.iface(), (uct_iface_addr_t*)&address);
     packet.magic     = UCT_NPRDMA_CM_MAGIC;
