@@ -278,16 +278,11 @@ struct nprdma_ioc_register {
  *   ENOENT      No such region or registration.
  */
 struct nprdma_ioc_unregister {
-    __u32         size;
-    __u32         flags;   /* NPRDMA_IOC_UNREGISTER_xx */
-    __u32         region;
-    __u32         registration;
-    __aligned_u64 revoked; /* out: pages that were present and are not now */
+    __u32 size;
+    __u32 flags;        /* 0 */
+    __u32 region;
+    __u32 registration;
 };
-
-/* Pages that no other registration of the region covers are absent when the
- * call returns, and no device touches them any more */
-#define NPRDMA_IOC_UNREGISTER_REVOKE (1u << 0)
 
 
 /**
@@ -396,7 +391,7 @@ struct nprdma_ioc_stats {
     __aligned_u64 events;        /* out: notifications from the kernel's memory
                                   * management that concerned the region */
     __aligned_u64 invalidated;   /* out: pages that lost a bit by them */
-    __aligned_u64 revoked;       /* out: by UNREGISTER, INVALIDATE, DESTROY */
+    __aligned_u64 revoked;       /* out: by INVALIDATE, DESTROY */
 };
 
 
@@ -444,9 +439,9 @@ struct nprdma_states_header {
     __aligned_u64 states_offset;
     __aligned_u64 states_size;
     __aligned_u64 id;            /* as in struct nprdma_ioc_states_info */
-    __u32         revocations;   /* +1 before pages are revoked on request:
-                                  * INVALIDATE, UNREGISTER with REVOKE. Once
-                                  * for each part of a call; wraps around. */
+    __u32         revocations;   /* +1 before pages are revoked on request, by
+                                  * INVALIDATE. Once for each part of a call;
+                                  * wraps around. */
     __u32         reserved;      /* 0 */
 };
 

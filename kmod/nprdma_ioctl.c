@@ -281,17 +281,12 @@ static int nprdma_call_unregister(struct nprdma_call *call)
 	ret = nprdma_call_find(call, unreg->region);
 	if (ret)
 		return ret;
-	return nprdma_kreg_drop(call->region, unreg->registration,
-				unreg->flags & NPRDMA_IOC_UNREGISTER_REVOKE,
-				&unreg->revoked);
+	return nprdma_kreg_drop(call->region, unreg->registration);
 }
 
 static void nprdma_undo_register(struct nprdma_call *call)
 {
-	u64 revoked;
-
-	nprdma_kreg_drop(call->region, call->arg.reg.registration, false,
-			 &revoked);
+	nprdma_kreg_drop(call->region, call->arg.reg.registration);
 }
 
 static int nprdma_call_populate(struct nprdma_call *call)
@@ -411,8 +406,7 @@ static const struct nprdma_call_type {
 	NPRDMA_CALL(NPRDMA_IOC_REGISTER, register,
 		    .undo = nprdma_undo_register,
 		    .flags = NPRDMA_IOC_REGISTER_READMIT),
-	NPRDMA_CALL(NPRDMA_IOC_UNREGISTER, unregister,
-		    .flags = NPRDMA_IOC_UNREGISTER_REVOKE),
+	NPRDMA_CALL(NPRDMA_IOC_UNREGISTER, unregister),
 	NPRDMA_CALL(NPRDMA_IOC_POPULATE, populate,
 		    .flags = NPRDMA_IOC_POPULATE_WRITE |
 			     NPRDMA_IOC_POPULATE_RESIDENT |

@@ -16,12 +16,6 @@ struct nprdma_kreg {
 	struct interval_tree_node node;	/* pages, the last one included */
 };
 
-/*
- * Registrations that are skipped without releasing the lock, for which
- * notifiers wait
- */
-#define NPRDMA_REVOKE_STEPS 256
-
 static void nprdma_kreg_readmit(struct nprdma_kregion *region,
 				unsigned long first, unsigned long last)
 {
@@ -93,66 +87,12 @@ static void nprdma_kreg_remove(struct nprdma_kregion *region,
 	interval_tree_remove(&reg->node, &region->tree);
 	region->num_registrations--;
 	spin_unlock(&region->lock);
-}
-
-static void nprdma_kreg_free(struct nprdma_kregion *region,
-			     struct nprdma_kreg *reg)
-{
 	kfree(reg);
 	nprdma_kregion_uncharge(region, sizeof(*reg));
 }
 
-/*
- * Find the next pages from *first on, up to last, that no registration covers,
- * with the lock held. Advances *first to them, and returns their number.
- * Returns 0 if there are none, and then *first is behind last; or if there are
- * many registrations, and then the caller calls it again.
- */
-static unsigned long nprdma_kreg_gap(struct nprdma_kregion *region,
-				     unsigned long *first, unsigned long last)
-{
-	struct interval_tree_node *node;
-	unsigned int step;
-
-	for (step = 0; *first <= last && step < NPRDMA_REVOKE_STEPS; step++) {
-		node = interval_tree_iter_first(&region->tree, *first, last);
-		if (!node)
-			return last - *first + 1;
-		if (node->start > *first)
-			return node->start - *first;
-		*first = node->last + 1;
-	}
-	return 0;
-}
-
-static u64 nprdma_kreg_revoke(struct nprdma_kregion *region,
-			      unsigned long first, unsigned long last)
-{
-	unsigned long lost, n;
-	u64 revoked = 0;
-
-	while (first <= last) {
-		spin_lock(&region->lock);
-		n = min(nprdma_kreg_gap(region, &first, last),
-			NPRDMA_CLEAR_BATCH);
-		nprdma_kregion_count_revocation(region, first, n);
-		lost = nprdma_kregion_clear(region, NPRDMA_PAGE_BITS, first, n,
-					    false);
-		region->counters.revoked += lost;
-		spin_unlock(&region->lock);
-		revoked += lost;
-		first += n;
-		cond_resched();
-	}
-	return revoked;
-}
-
-/*
- * End a registration. With @revoke, pages that no other one covers are taken
- * away. Returns 0 or -ENOENT.
- */
-int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
-		     u64 *revoked)
+/* End a registration. Its pages stay as they are. Returns 0 or -ENOENT. */
+int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id)
 {
 	struct nprdma_kreg *reg;
 
@@ -161,13 +101,7 @@ int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
 	if (reg)
 		nprdma_kreg_remove(region, reg);
 	mutex_unlock(&region->reg_lock);
-	if (!reg)
-		return -ENOENT;
-
-	*revoked = revoke ? nprdma_kreg_revoke(region, reg->node.start,
-					      reg->node.last) : 0;
-	nprdma_kreg_free(region, reg);
-	return 0;
+	return reg ? 0 : -ENOENT;
 }
 
 /* End all registrations of a dead region, which gets no new ones */
@@ -179,7 +113,6 @@ void nprdma_kreg_drop_all(struct nprdma_kregion *region)
 	mutex_lock(&region->reg_lock);
 	xa_for_each(&region->registrations, id, reg) {
 		nprdma_kreg_remove(region, reg);
-		nprdma_kreg_free(region, reg);
 		cond_resched();
 	}
 	xa_destroy(&region->registrations);

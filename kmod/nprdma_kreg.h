@@ -10,8 +10,7 @@ struct nprdma_kregion;
 
 int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
 		    unsigned long last, bool readmit, u32 *id);
-int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id, bool revoke,
-		     u64 *revoked);
+int nprdma_kreg_drop(struct nprdma_kregion *region, u32 id);
 void nprdma_kreg_drop_all(struct nprdma_kregion *region);
 unsigned long nprdma_kreg_covered(struct nprdma_kregion *region,
 				  unsigned long first, unsigned long n);

@@ -155,8 +155,8 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
  * per batch, so that frequent revocations do not prevent other pages from being
  * populated.
  */
-void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
-				     unsigned long first, unsigned long n)
+static void nprdma_count_revocation(struct nprdma_kregion *region,
+				    unsigned long first, unsigned long n)
 {
 	__u32 *count = &region->states.header->revocations;
 	unsigned long end = first + n;
@@ -203,7 +203,7 @@ int nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 			return -EINTR;
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		spin_lock(&region->lock);
-		nprdma_kregion_count_revocation(region, first, n);
+		nprdma_count_revocation(region, first, n);
 		lost = nprdma_kregion_clear(region, bits, first, n, touch);
 		region->counters.revoked += lost;
 		spin_unlock(&region->lock);

@@ -164,9 +164,6 @@ nprdma_kregion_last(struct nprdma_kregion *region, unsigned long page)
 			.last[page % NPRDMA_CHUNK_PAGES / NPRDMA_BATCH];
 }
 
-void nprdma_kregion_count_revocation(struct nprdma_kregion *region,
-				     unsigned long first, unsigned long n);
-
 /* The entry of a page, in the table of its chunk, which exists */
 static inline unsigned long *
 nprdma_kregion_entry(struct nprdma_kregion *region, unsigned long page)

@@ -20,7 +20,7 @@ _Static_assert(sizeof(struct nprdma_ioc_region_create) == 56, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_destroy) == 16, "");
 _Static_assert(sizeof(struct nprdma_ioc_export) == 16, "");
 _Static_assert(sizeof(struct nprdma_ioc_register) == 32, "");
-_Static_assert(sizeof(struct nprdma_ioc_unregister) == 24, "");
+_Static_assert(sizeof(struct nprdma_ioc_unregister) == 16, "");
 _Static_assert(sizeof(struct nprdma_ioc_populate) == 56, "");
 _Static_assert(sizeof(struct nprdma_ioc_invalidate) == 40, "");
 _Static_assert(sizeof(struct nprdma_ioc_stats) == 96, "");
@@ -61,8 +61,7 @@ static const call_type_t call_types[] = {
     {NPRDMA_IOC_REGISTER, sizeof(struct nprdma_ioc_register),
      offsetof(struct nprdma_ioc_register, registration),
      NPRDMA_IOC_REGISTER_READMIT, ENOENT},
-    {NPRDMA_IOC_UNREGISTER, sizeof(struct nprdma_ioc_unregister), 0,
-     NPRDMA_IOC_UNREGISTER_REVOKE, ENOENT},
+    {NPRDMA_IOC_UNREGISTER, sizeof(struct nprdma_ioc_unregister), 0, 0, ENOENT},
     {NPRDMA_IOC_POPULATE, sizeof(struct nprdma_ioc_populate),
      offsetof(struct nprdma_ioc_populate, revocations),
      WRITE | RESIDENT | NPRDMA_IOC_POPULATE_UNLESS_REVOKED, ENOENT},
@@ -367,19 +366,15 @@ KMOD_CASE(abi, export_region)
     close(export.fd);
 }
 
-static int do_unregister(kmod_region_t *region, uint32_t id, uint32_t flags,
-                         uint64_t *revoked)
+static int do_unregister(kmod_region_t *region, uint32_t id)
 {
     struct nprdma_ioc_unregister unreg = {
         .size         = sizeof(unreg),
-        .flags        = flags,
         .region       = region->id,
         .registration = id
     };
-    int ret = kmod_call(region->ctx, NPRDMA_IOC_UNREGISTER, &unreg);
 
-    *revoked = unreg.revoked;
-    return ret;
+    return kmod_call(region->ctx, NPRDMA_IOC_UNREGISTER, &unreg);
 }
 
 /* Only registered pages are populated; registrations are ranges of bytes */
@@ -398,12 +393,11 @@ KMOD_CASE(abi, registrations)
     struct nprdma_ioc_populate populate;
     uint32_t first, second, id;
     kmod_region_t region;
-    uint64_t revoked;
     size_t i;
 
     kmod_region(&region, NUM_PAGES);
-    CHECK_EQ(do_unregister(&region, region.registration, 0, &revoked), 0);
-    CHECK_EQ(do_unregister(&region, region.registration, 0, &revoked), ENOENT);
+    CHECK_EQ(do_unregister(&region, region.registration), 0);
+    CHECK_EQ(do_unregister(&region, region.registration), ENOENT);
     CHECK_EQ(kmod_populate(&region, 0, 1, 0, &populate), EACCES);
     CHECK_EQ(populate.done, (uintptr_t)region.memory);
     for (i = 0; i < sizeof(calls) / sizeof(calls[0]); ++i) {
@@ -421,51 +415,12 @@ KMOD_CASE(abi, registrations)
     CHECK_EQ(kmod_populate(&region, 3, 4, 0, &populate), EACCES);
     CHECK_EQ(populate.done, (uintptr_t)region.memory + 3 * PAGE);
 
-    CHECK_EQ(do_unregister(&region, first, NPRDMA_IOC_UNREGISTER_REVOKE,
-                           &revoked), 0);
-    CHECK_EQ(revoked, 4);
-    CHECK_EQ(kmod_count(&region, 4, 4, 0), 4);
-    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_PAGE_R), 4);
+    /* Pages stay valid, but only those that another one covers can be
+     * populated */
+    CHECK_EQ(do_unregister(&region, first), 0);
+    CHECK_EQ(kmod_count(&region, 4, 8, NPRDMA_PAGE_R), 8);
     CHECK_EQ(kmod_populate(&region, 7, 1, 0, NULL), EACCES);
-    CHECK_EQ(kmod_populate(&region, 8, 1, 0, NULL), 0);
-
-    /* Without revocation pages stay valid, but no page can be populated */
-    CHECK_EQ(do_unregister(&region, second, 0, &revoked), 0);
-    CHECK_EQ(revoked, 0);
-    CHECK_EQ(kmod_count(&region, 8, 4, NPRDMA_PAGE_R), 4);
-    CHECK_EQ(kmod_populate(&region, 8, 1, WRITE, NULL), EACCES);
-}
-
-/*
- * One registration of all pages, and very many of one page each, which the call
- * skips. The call works in parts, which are counted. Notifiers of the kernel
- * can run only between two parts.
- */
-KMOD_CASE(abi, many_registrations)
-{
-    const size_t count = 3000;
-    kmod_region_t region;
-    uint64_t revoked;
-    uint32_t parts;
-    uint32_t id;
-    size_t i;
-
-    kmod_region(&region, count);
-    for (i = 0; i < count - 1; ++i) {
-        if (i != count / 2) {
-            CHECK_EQ(kmod_register(&region, i * PAGE, 1, &id), 0);
-        }
-    }
-    kmod_populate_all(&region, 0, count, 0);
-    parts = region.header->revocations;
-    CHECK_EQ(do_unregister(&region, region.registration,
-                           NPRDMA_IOC_UNREGISTER_REVOKE, &revoked), 0);
-    CHECK_EQ(revoked, 2);
-    parts = region.header->revocations - parts;
-    CHECK(parts >= count / 300, "%u", parts);
-    CHECK_EQ(kmod_count(&region, count / 2, 1, 0), 1);
-    CHECK_EQ(kmod_count(&region, count - 1, 1, 0), 1);
-    CHECK_EQ(kmod_count(&region, 0, count, NPRDMA_PAGE_R), count - 2);
+    CHECK_EQ(kmod_populate(&region, 8, 1, WRITE, NULL), 0);
 }
 
 /* Pages 9, 19, 29, 39 and 49 are a hole, without access, read-only, a file's,
