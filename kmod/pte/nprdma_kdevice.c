@@ -197,9 +197,26 @@ static int check_caches(struct pci_dev *pdev,
 }
 
 /*
+ * Whether a device is for RDMA. Other devices are left alone: the lock of one
+ * may be held for long, and its IOMMU is not the user's business.
+ */
+static int check_rdma(struct device *dev, struct nprdma_reason *why)
+{
+	if (!READ_ONCE(dev->driver))
+		return nprdma_reason_set(why, -ENODEV,
+					 "no driver is bound to the device");
+	if (!allow_any_device &&
+	    !device_for_each_child(dev, NULL, is_rdma_device))
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "no RDMA device belongs to the PCI function");
+	return 0;
+}
+
+/*
  * Check a device, and find its I/O page table and the IOMMU domain of its DMA
  * addresses, which stays the same while a driver is bound. May sleep. Returns
- * 0; -ENODEV if it is not a PCI function; -EOPNOTSUPP; -ENOMEM.
+ * 0; -ENODEV if it is not a PCI function, or has no driver; -EOPNOTSUPP;
+ * -ENOMEM.
  */
 int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 		       struct nprdma_pte_root *root, struct nprdma_reason *why)
@@ -208,6 +225,9 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 
 	if (!dev_is_pci(dev))
 		return nprdma_reason_set(why, -ENODEV, "not a PCI device");
+	ret = check_rdma(dev, why);
+	if (ret)
+		return ret;
 	if (!nprdma_device_support(why))
 		return -EOPNOTSUPP;
 	*domain = iommu_get_domain_for_dev(dev);
@@ -297,22 +317,6 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 			  "on" : "off", root->max_order, info->page_sizes);
 }
 
-/*
- * Whether a device is for RDMA. Other devices are left alone: the lock of one
- * may be held for long, and its IOMMU is not the user's business.
- */
-static int check_rdma(struct device *dev, struct nprdma_reason *why)
-{
-	if (!READ_ONCE(dev->driver))
-		return nprdma_reason_set(why, -ENODEV,
-					 "no driver is bound to the device");
-	if (!allow_any_device &&
-	    !device_for_each_child(dev, NULL, is_rdma_device))
-		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "no RDMA device belongs to the PCI function");
-	return 0;
-}
-
 /* The device's lock is held */
 static int check_device(struct device *dev, struct nprdma_device_info *info,
 			struct nprdma_reason *why)
@@ -322,10 +326,6 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
 	struct iommu_domain *domain;
 	int ret;
 
-	/* Again, as they may have ended before the lock was taken */
-	ret = check_rdma(dev, why);
-	if (ret)
-		return ret;
 	ret = nprdma_device_root(dev, &domain, &root, why);
 	if (root.levels)
 		fill_info(pdev, domain, &root, info);
