@@ -72,7 +72,7 @@
 #define NPRDMA_IOC_TYPE 0xf7
 
 #define NPRDMA_IOC_QUERY          _IO(NPRDMA_IOC_TYPE, 0)
-#define NPRDMA_IOC_ATTACH_DEVICE  _IO(NPRDMA_IOC_TYPE, 1)
+#define NPRDMA_IOC_CHECK_DEVICE  _IO(NPRDMA_IOC_TYPE, 1)
 #define NPRDMA_IOC_REGION_CREATE  _IO(NPRDMA_IOC_TYPE, 2)
 #define NPRDMA_IOC_REGION_DESTROY _IO(NPRDMA_IOC_TYPE, 3)
 #define NPRDMA_IOC_EXPORT         _IO(NPRDMA_IOC_TYPE, 4)
@@ -108,22 +108,21 @@ struct nprdma_ioc_query {
     __aligned_u64 user_regions;     /* out: regions they hold */
     __aligned_u64 max_user_regions; /* out: what they may hold */
     char          why[NPRDMA_WHY_SIZE]; /* out: without FEATURE_DEVICES, why no
-                                     * device can be attached; else empty */
+                                     * device can have views; else empty */
 };
 
 /* Views of devices can be re-pointed on this machine, as far as is known
- * without a device: NPRDMA_IOC_ATTACH_DEVICE and _EXPORT may work */
+ * without a device: NPRDMA_IOC_CHECK_DEVICE and _EXPORT may work */
 #define NPRDMA_IOC_FEATURE_DEVICES (1ull << 0)
 /* NPRDMA_IOC_REGION_RETIRE */
 #define NPRDMA_IOC_FEATURE_RETIRE  (1ull << 1)
 
 
 /**
- * NPRDMA_IOC_ATTACH_DEVICE: check a device with a trial view, and allow it to
- * import the regions of this context. A device that is attached already is
- * checked again, without the view. A device stays attached until the end of
- * the context. The name of a subfunction's RDMA device stands for the PCI
- * function that it is a part of.
+ * NPRDMA_IOC_CHECK_DEVICE: check whether a device can import regions, with a
+ * trial view unless it has passed before, and describe it. An import makes the
+ * same checks, and fails without a reason in words. The name of a subfunction's
+ * RDMA device stands for the PCI function that it is a part of.
  *
  *   EINVAL      `name` is not terminated, or empty; `reserved` is not zero.
  *   ENODEV      There is no such device on a PCI bus, or it has no driver.
@@ -136,9 +135,9 @@ struct nprdma_ioc_query {
  *
  * `why` is filled with all of these but EINVAL.
  */
-struct nprdma_ioc_attach_device {
+struct nprdma_ioc_check_device {
     __u32 size;
-    __u32 flags;                /* NPRDMA_IOC_ATTACH_xx */
+    __u32 flags;                /* 0 */
     char  name[64];             /* "0000:03:00.0", or an RDMA device's name */
     char  why[NPRDMA_WHY_SIZE]; /* out: its description, or why it is refused */
     /* The first version of the structure ended here */
@@ -151,9 +150,6 @@ struct nprdma_ioc_attach_device {
     __aligned_u64 max_iova_bytes; /* out: what they may have */
     __aligned_u64 reserved[4];  /* 0 */
 };
-
-/* Check only: the device is not attached */
-#define NPRDMA_IOC_ATTACH_CHECK_ONLY (1u << 0)
 
 /* The fields behind `why` are valid. Also of a device that is refused, if it
  * was examined that far. */
@@ -231,7 +227,7 @@ struct nprdma_ioc_region_destroy {
  * NPRDMA_IOC_EXPORT: get a dma-buf descriptor of a region, close-on-exec. Its
  * offsets [0, length) are the read view, [length, 2 length) the write view, and
  * the state words follow, read-only. Only the address space of the context can
- * have a device import it, and only devices attached before.
+ * have a device import it, and only devices that pass NPRDMA_IOC_CHECK_DEVICE.
  *
  *   ENOENT      No such region.
  *   EOPNOTSUPP  Without NPRDMA_IOC_FEATURE_DEVICES.

@@ -4,17 +4,10 @@
 #include "nprdma_ctx.h"
 #include "pte/nprdma_view.h"
 
-#include <linux/device.h>
 #include <linux/random.h>
 #include <linux/sched/mm.h>
 #include <linux/seq_file.h>
 #include <linux/slab.h>
-
-/* A device that passed its check */
-struct nprdma_attached {
-	struct list_head list;
-	struct device *dev;
-};
 
 static DEFINE_MUTEX(nprdma_ctxs_lock);
 static LIST_HEAD(nprdma_ctxs);
@@ -43,7 +36,6 @@ struct nprdma_ctx *nprdma_ctx_create(void)
 
 	kref_init(&ctx->ref);
 	mutex_init(&ctx->lock);
-	INIT_LIST_HEAD(&ctx->devices);
 	xa_init_flags(&ctx->regions, XA_FLAGS_ALLOC1 | XA_FLAGS_ACCOUNT);
 	ctx->tgid = task_tgid_nr(current);
 	ctx->signature = get_random_u64();
@@ -76,12 +68,7 @@ static void nprdma_ctx_free_rest(struct nprdma_ctx *ctx)
 static void nprdma_ctx_free(struct kref *ref)
 {
 	struct nprdma_ctx *ctx = container_of(ref, struct nprdma_ctx, ref);
-	struct nprdma_attached *attached, *next;
 
-	list_for_each_entry_safe(attached, next, &ctx->devices, list) {
-		put_device(attached->dev);
-		kfree(attached);
-	}
 	if (ctx->signature_page)
 		nprdma_ctx_free_rest(ctx);
 	xa_destroy(&ctx->regions);
@@ -125,52 +112,6 @@ int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
 		ret = nprdma_ctx_alloc_rest(ctx);
 	mutex_unlock(&ctx->lock);
 	return ret;
-}
-
-static bool nprdma_ctx_has(struct nprdma_ctx *ctx, struct device *dev)
-{
-	struct nprdma_attached *attached;
-
-	lockdep_assert_held(&ctx->lock);
-	list_for_each_entry(attached, &ctx->devices, list) {
-		if (attached->dev == dev)
-			return true;
-	}
-	return false;
-}
-
-/*
- * Allow a device that passed its check to import regions of a context; takes a
- * reference. Returns 0, also if it was attached before, or -ENOMEM.
- */
-int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev)
-{
-	struct nprdma_attached *attached;
-
-	attached = kmalloc(sizeof(*attached), GFP_KERNEL_ACCOUNT);
-	if (!attached)
-		return -ENOMEM;
-	attached->dev = dev;
-
-	mutex_lock(&ctx->lock);
-	if (!nprdma_ctx_has(ctx, dev)) {
-		get_device(dev);
-		list_add(&attached->list, &ctx->devices);
-		attached = NULL;
-	}
-	mutex_unlock(&ctx->lock);
-	kfree(attached);
-	return 0;
-}
-
-bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev)
-{
-	bool has;
-
-	mutex_lock(&ctx->lock);
-	has = nprdma_ctx_has(ctx, dev);
-	mutex_unlock(&ctx->lock);
-	return has;
 }
 
 void nprdma_event_counts_add(struct nprdma_event_counts *sum,

@@ -13,7 +13,6 @@
 #include "nprdma_limits.h"
 #include "pte/nprdma_view.h"
 
-struct device;
 struct seq_file;
 
 /* Events of regions; those of destroyed ones are kept in their context */
@@ -45,7 +44,6 @@ struct nprdma_ctx {
 	u32 next_region;	/* under the lock of the array */
 
 	struct mutex lock;	/* all below */
-	struct list_head devices;
 	struct page *signature_page;	/* rest areas; NULL: not made yet */
 	struct page *blackhole_page;
 	struct nprdma_event_counts counters;	/* of destroyed regions */
@@ -56,8 +54,6 @@ void nprdma_ctx_unlist(struct nprdma_ctx *ctx);
 void nprdma_ctx_put(struct nprdma_ctx *ctx);
 
 int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx);
-int nprdma_ctx_attach(struct nprdma_ctx *ctx, struct device *dev);
-bool nprdma_ctx_attached(struct nprdma_ctx *ctx, struct device *dev);
 
 void nprdma_event_counts_add(struct nprdma_event_counts *sum,
 			     const struct nprdma_event_counts *counters);

@@ -231,8 +231,6 @@ static int dmabuf_attach(struct dma_buf *dmabuf,
 
 	if (!current->mm || current->mm != region->mm)
 		return -EPERM;
-	if (!nprdma_ctx_attached(region->ctx, attach->dev))
-		return -EACCES;
 
 	mutex_lock(&region->attach_lock);
 	import = import_find(region, attach->dev);

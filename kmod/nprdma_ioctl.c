@@ -25,7 +25,7 @@
 
 union nprdma_ioc_arg {
 	struct nprdma_ioc_query query;
-	struct nprdma_ioc_attach_device attach_device;
+	struct nprdma_ioc_check_device check_device;
 	struct nprdma_ioc_region_create region_create;
 	struct nprdma_ioc_region_destroy region_destroy;
 	struct nprdma_ioc_export export;
@@ -107,65 +107,62 @@ static int nprdma_call_query(struct nprdma_call *call)
  * One at a time for each user, so that few calls wait for a device, however many
  * processes ask
  */
-static int nprdma_attach_check(struct nprdma_user *user, struct device *dev,
+static int nprdma_check_locked(struct nprdma_user *user, struct device *dev,
 			       struct nprdma_device_info *info,
 			       struct nprdma_reason *why)
 {
 	int ret;
 
-	if (mutex_lock_interruptible(&user->attach_lock))
+	if (mutex_lock_interruptible(&user->check_lock))
 		return nprdma_reason_set(why, -EINTR, "a signal came first");
 	ret = nprdma_device_check(dev, info, why);
 	if (!ret || ret == -EOPNOTSUPP)
 		nprdma_device_log(dev, ret, why);
-	mutex_unlock(&user->attach_lock);
+	mutex_unlock(&user->check_lock);
 	return ret;
 }
 
-static int nprdma_attach_found(struct nprdma_call *call, struct device *dev,
+static int nprdma_check_found(struct nprdma_call *call, struct device *dev,
 			       struct nprdma_reason *why)
 {
-	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
+	struct nprdma_ioc_check_device *arg = &call->arg.check_device;
 	struct nprdma_device_info info = { };
 	int ret;
 
-	ret = nprdma_attach_check(call->ctx->user, dev, &info, why);
-	attach->device = info.flags;
-	attach->max_order = info.max_order;
-	attach->page_sizes = info.page_sizes;
+	ret = nprdma_check_locked(call->ctx->user, dev, &info, why);
+	arg->device = info.flags;
+	arg->max_order = info.max_order;
+	arg->page_sizes = info.page_sizes;
 	if (info.flags) {
-		attach->iova_bytes = nprdma_user_iova(call->ctx->user, dev);
-		attach->max_iova_bytes = nprdma_max_user_iova(dev);
+		arg->iova_bytes = nprdma_user_iova(call->ctx->user, dev);
+		arg->max_iova_bytes = nprdma_max_user_iova(dev);
 	}
-	if (!ret && !(attach->flags & NPRDMA_IOC_ATTACH_CHECK_ONLY) &&
-	    nprdma_ctx_attach(call->ctx, dev))
-		ret = nprdma_reason_set(why, -ENOMEM, "out of memory");
 	return ret;
 }
 
-static int nprdma_call_attach_device(struct nprdma_call *call)
+static int nprdma_call_check_device(struct nprdma_call *call)
 {
-	struct nprdma_ioc_attach_device *attach = &call->arg.attach_device;
+	struct nprdma_ioc_check_device *arg = &call->arg.check_device;
 	struct nprdma_reason why = { "" };
 	struct device *dev;
 	int ret;
 
-	if (!attach->name[0] ||
-	    strnlen(attach->name, sizeof(attach->name)) == sizeof(attach->name))
+	if (!arg->name[0] ||
+	    strnlen(arg->name, sizeof(arg->name)) == sizeof(arg->name))
 		return -EINVAL;
-	if (memchr_inv(attach->reserved, 0, sizeof(attach->reserved)))
+	if (memchr_inv(arg->reserved, 0, sizeof(arg->reserved)))
 		return -EINVAL;
 
-	memset_after(attach, 0, why);
-	dev = nprdma_device_find(attach->name);
+	memset_after(arg, 0, why);
+	dev = nprdma_device_find(arg->name);
 	if (IS_ERR(dev)) {
 		ret = nprdma_reason_set(&why, PTR_ERR(dev), "no device %s",
-					attach->name);
+					arg->name);
 	} else {
-		ret = nprdma_attach_found(call, dev, &why);
+		ret = nprdma_check_found(call, dev, &why);
 		put_device(dev);
 	}
-	strscpy_pad(attach->why, why.text, sizeof(attach->why));
+	strscpy_pad(arg->why, why.text, sizeof(arg->why));
 	return ret;
 }
 
@@ -394,10 +391,9 @@ static const struct nprdma_call_type {
 		__VA_ARGS__ \
 	}
 	NPRDMA_CALL(NPRDMA_IOC_QUERY, query),
-	NPRDMA_CALL(NPRDMA_IOC_ATTACH_DEVICE, attach_device,
-		    .min_size = offsetofend(struct nprdma_ioc_attach_device,
-					    why),
-		    .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY),
+	NPRDMA_CALL(NPRDMA_IOC_CHECK_DEVICE, check_device,
+		    .min_size = offsetofend(struct nprdma_ioc_check_device,
+					    why)),
 	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
 		    .undo = nprdma_undo_region_create,
 		    .flags = NPRDMA_IOC_REGION_RETIRE),

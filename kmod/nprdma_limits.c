@@ -114,7 +114,7 @@ struct nprdma_user *nprdma_user_get(void)
 		goto out;
 	user->uid = uid;
 	INIT_LIST_HEAD(&user->iovas);
-	mutex_init(&user->attach_lock);
+	mutex_init(&user->check_lock);
 	list_add(&user->list, &nprdma_users);
 found:
 	user->contexts++;
@@ -131,7 +131,7 @@ void nprdma_user_put(struct nprdma_user *user)
 			atomic_long_read(&user->regions) ||
 			!list_empty(&user->iovas));
 		list_del(&user->list);
-		mutex_destroy(&user->attach_lock);
+		mutex_destroy(&user->check_lock);
 		kfree(user);
 	}
 	mutex_unlock(&nprdma_users_lock);

@@ -26,7 +26,7 @@ struct nprdma_user {
 	atomic_long_t bytes;
 	atomic_long_t regions;
 	struct list_head iovas;	/* under the same lock */
-	struct mutex attach_lock;	/* held while a device is checked */
+	struct mutex check_lock;	/* held while a device is checked */
 };
 
 void nprdma_limits_init(void);

@@ -39,7 +39,7 @@ static void touch(uint8_t *memory, size_t length)
 /* QEMU's edu, a device behind VT-d, which the module has examined */
 static int open_edu(int ctx)
 {
-    struct nprdma_ioc_attach_device attached;
+    struct nprdma_ioc_check_device attached;
     int edu = edu_open();
 
     CHECK(attach_edu(ctx, edu, &attached) == 0, "%s", attached.why);

@@ -14,9 +14,7 @@
 /* Returns whether the device can be used */
 static int check_device(int ctx, const char *name)
 {
-    struct nprdma_ioc_attach_device arg = {
-        .size = sizeof(arg), .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY
-    };
+    struct nprdma_ioc_check_device arg = { .size = sizeof(arg) };
     int ret;
 
     if (strlen(name) >= sizeof(arg.name)) {
@@ -24,7 +22,7 @@ static int check_device(int ctx, const char *name)
         return 0;
     }
     strcpy(arg.name, name);
-    ret = ioctl(ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg);
+    ret = ioctl(ctx, NPRDMA_IOC_CHECK_DEVICE, &arg);
     if (ret == 0) {
         printf("%s: zero copy, %s\n", name, arg.why);
     } else {

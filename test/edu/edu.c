@@ -26,15 +26,15 @@ void edu_name(int edu, char *name, size_t size)
     snprintf(name, size, "%s", info.name);
 }
 
-int attach(int ctx, const char *name, struct nprdma_ioc_attach_device *arg)
+int attach(int ctx, const char *name, struct nprdma_ioc_check_device *arg)
 {
     memset(arg, 0, sizeof(*arg));
     arg->size = sizeof(*arg);
     snprintf(arg->name, sizeof(arg->name), "%s", name);
-    return kmod_call(ctx, NPRDMA_IOC_ATTACH_DEVICE, arg);
+    return kmod_call(ctx, NPRDMA_IOC_CHECK_DEVICE, arg);
 }
 
-int attach_edu(int ctx, int edu, struct nprdma_ioc_attach_device *arg)
+int attach_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg)
 {
     char name[32];
 
@@ -70,7 +70,7 @@ void edu_release(int edu)
 
 void setup_region(fixture_t *f, size_t num_pages)
 {
-    struct nprdma_ioc_attach_device arg;
+    struct nprdma_ioc_check_device arg;
 
     f->edu = edu_open();
     kmod_region(&f->region, num_pages);

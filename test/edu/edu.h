@@ -38,10 +38,10 @@ void setup_region(fixture_t *f, size_t num_pages);
 void setup(fixture_t *f);
 
 /* @return 0 or the errno value; *@a arg is what the call returned. */
-int attach(int ctx, const char *name, struct nprdma_ioc_attach_device *arg);
+int attach(int ctx, const char *name, struct nprdma_ioc_check_device *arg);
 
 /* Of the edu */
-int attach_edu(int ctx, int edu, struct nprdma_ioc_attach_device *arg);
+int attach_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg);
 
 /* @return The dma-buf's descriptor. */
 int export(kmod_region_t *region);

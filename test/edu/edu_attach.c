@@ -32,7 +32,7 @@ static void attach_as_user(void *arg)
 {
     const caller_t *caller  = arg;
     struct sigaction action = {.sa_handler = on_signal};
-    struct nprdma_ioc_attach_device device;
+    struct nprdma_ioc_check_device device;
     int ret;
 
     CHECK_OK(setresuid(caller->user, caller->user, caller->user));

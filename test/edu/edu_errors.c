@@ -20,11 +20,11 @@ static int has_no_bytes(void *ctx)
 static int try_attach(void *arg)
 {
     fixture_t *f = arg;
-    struct nprdma_ioc_attach_device attach;
-    int ret = attach_edu(f->region.ctx, f->edu, &attach);
+    struct nprdma_ioc_check_device check;
+    int ret = attach_edu(f->region.ctx, f->edu, &check);
 
-    CHECK(!strcmp(attach.why, "out of memory") == (ret == ENOMEM), "%s",
-          attach.why);
+    CHECK(!strcmp(check.why, "out of memory") == (ret == ENOMEM), "%s",
+          check.why);
     return ret;
 }
 
@@ -49,11 +49,10 @@ static int try_import(void *arg)
 
 /*
  * A call that fails in the middle leaves nothing behind, and succeeds
- * afterwards. The first attach of a device makes two views and an entry for
- * the device, so this is the first case. An export makes two areas, which stay,
- * then a descriptor and a file. An import accounts for its I/O addresses, makes
- * two views, and a mapping and a list of the states, and each view makes at
- * least three allocations.
+ * afterwards. The first check of a device makes two views, so this is the first
+ * case. An export makes two areas, which stay, then a descriptor and a file. An
+ * import accounts for its I/O addresses, makes two views, and a mapping and a
+ * list of the states, and each view makes at least three allocations.
  */
 KMOD_CASE(errors, no_memory)
 {
@@ -67,7 +66,7 @@ KMOD_CASE(errors, no_memory)
     edu_fill(&f, 3, 0x33);
     kmod_populate_all(&f.region, 3, 1, 0);
     ctx = f.region.ctx;
-    CHECK(kmod_fail_each(ctx, try_attach, &f) >= 2 * 3 + 3);
+    CHECK(kmod_fail_each(ctx, try_attach, &f) >= 2 * 4);
     CHECK(kmod_fail_once(ctx, try_export, &f, 1) &&
           kmod_fail_once(ctx, try_export, &f, 2));
     CHECK_EQ(try_export(&f), 0);
@@ -118,7 +117,7 @@ KMOD_CASE(errors, accounted)
 
 static uint64_t iova_of_user(int ctx, int edu)
 {
-    struct nprdma_ioc_attach_device arg;
+    struct nprdma_ioc_check_device arg;
 
     CHECK_EQ(attach_edu(ctx, edu, &arg), 0);
     return arg.iova_bytes;

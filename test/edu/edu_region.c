@@ -22,8 +22,8 @@ static uint64_t unit_capabilities(int is_amd)
     return value;
 }
 
-/* What attaching reports in fields, in words too for people */
-static void check_fields(const struct nprdma_ioc_attach_device *arg,
+/* What the check reports in fields, in words too for people */
+static void check_fields(const struct nprdma_ioc_check_device *arg,
                          const char *mode)
 {
     const char *order = getenv("EDU_MAX_ORDER");
@@ -49,7 +49,7 @@ static void check_fields(const struct nprdma_ioc_attach_device *arg,
 }
 
 /* The device that the environment names, else the edu */
-static int attach_device(struct nprdma_ioc_attach_device *arg)
+static int attach_device(struct nprdma_ioc_check_device *arg)
 {
     const char *device = getenv("EDU_DEVICE");
     int edu            = edu_open();
@@ -60,12 +60,12 @@ static int attach_device(struct nprdma_ioc_attach_device *arg)
     return ret;
 }
 
-/* Attaching reports the device's IOMMU; the rig sets which one is right */
+/* The check reports the device's IOMMU; the rig sets which one is right */
 KMOD_CASE(region, attach)
 {
     const char *mode   = getenv("GUEST_IOMMU");
     const char *kernel = getenv("GUEST_KERNEL");
-    struct nprdma_ioc_attach_device arg;
+    struct nprdma_ioc_check_device arg;
 
     CHECK_EQ(attach_device(&arg), 0);
     CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
@@ -79,16 +79,24 @@ KMOD_CASE(region, attach)
     check_fields(&arg, mode);
 }
 
-/* The device is refused, with the reason that EDU_REFUSED has */
+/* The device is refused, with the reason that EDU_REFUSED has. An import, which
+ * need not check it before, is refused as well. */
 KMOD_CASE(refused, attach)
 {
     const char *words  = getenv("EDU_REFUSED");
     const char *number = getenv("EDU_ERRNO");
-    struct nprdma_ioc_attach_device arg;
+    struct nprdma_ioc_check_device arg;
+    kmod_region_t region;
 
     CHECK(words != NULL, "EDU_REFUSED is not set");
     CHECK_EQ(attach_device(&arg), number ? atoi(number) : EOPNOTSUPP);
     CHECK(strstr(arg.why, words) != NULL, "not '%s'", words);
+
+    kmod_region(&region, 1);
+    if ((getenv("EDU_DEVICE") == NULL) &&
+        (kmod_query(region.ctx).features & NPRDMA_IOC_FEATURE_DEVICES)) {
+        CHECK_EQ(import(edu_open(), export(&region), NULL), EOPNOTSUPP);
+    }
 }
 
 /*
@@ -235,28 +243,15 @@ static void use_as_other(void *arg)
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f->dmabuf, 0) == MAP_FAILED);
 }
 
-/* Only the owner can export, and only attached devices can import */
+/* Only the owner can export and import */
 KMOD_CASE(region, capability)
 {
-    struct nprdma_ioc_attach_device arg = {
-        .size = sizeof(arg), .flags = NPRDMA_IOC_ATTACH_CHECK_ONLY
-    };
-    kmod_region_t region;
+    struct nprdma_ioc_check_device arg;
     fixture_t f;
-    int fd;
 
     setup_region(&f, NPAGES);
     kmod_in_child(use_as_other, &f);
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
-
-    /* A context that has only checked whether the device is supported */
-    kmod_region(&region, 1);
-    fd = export(&region);
-    CHECK_EQ(import(f.edu, fd, NULL), EACCES);
-    edu_name(f.edu, arg.name, sizeof(arg.name));
-    CHECK_CALL(region.ctx, NPRDMA_IOC_ATTACH_DEVICE, &arg, 0);
-    CHECK(strstr(arg.why, ", caching mode ") != NULL, "%s", arg.why);
-    CHECK_EQ(import(f.edu, fd, NULL), EACCES);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
 
     CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", &arg), ENODEV);
@@ -275,7 +270,7 @@ static void driver(const char *what, const char *name)
 /* The importer ends while the region stays, and can be imported again */
 KMOD_CASE(region, unbound)
 {
-    struct nprdma_ioc_attach_device arg;
+    struct nprdma_ioc_check_device arg;
     struct nprdma_ioc_stats before, after;
     char name[32];
     fixture_t f;

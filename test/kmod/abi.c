@@ -15,7 +15,7 @@
 
 /* A 32-bit build of this file checks the same sizes */
 _Static_assert(sizeof(struct nprdma_ioc_query) == 328, "");
-_Static_assert(sizeof(struct nprdma_ioc_attach_device) == 392, "");
+_Static_assert(sizeof(struct nprdma_ioc_check_device) == 392, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_create) == 56, "");
 _Static_assert(sizeof(struct nprdma_ioc_region_destroy) == 16, "");
 _Static_assert(sizeof(struct nprdma_ioc_export) == 16, "");
@@ -33,7 +33,7 @@ typedef union any_arg {
         uint32_t size;
         uint32_t flags;
     } head;
-    struct nprdma_ioc_attach_device attach_device;
+    struct nprdma_ioc_check_device check_device;
     struct nprdma_ioc_populate      populate;
     struct nprdma_ioc_states_info   states_info;
     uint8_t                         bytes[8192];
@@ -51,8 +51,8 @@ typedef struct call_type {
 
 static const call_type_t call_types[] = {
     {NPRDMA_IOC_QUERY, sizeof(struct nprdma_ioc_query), RESERVED(query), 0, 0},
-    {NPRDMA_IOC_ATTACH_DEVICE, sizeof(struct nprdma_ioc_attach_device), 0,
-     NPRDMA_IOC_ATTACH_CHECK_ONLY, EINVAL},
+    {NPRDMA_IOC_CHECK_DEVICE, sizeof(struct nprdma_ioc_check_device), 0, 0,
+     EINVAL},
     {NPRDMA_IOC_REGION_CREATE, sizeof(struct nprdma_ioc_region_create), 0,
      NPRDMA_IOC_REGION_RETIRE, EINVAL},
     {NPRDMA_IOC_REGION_DESTROY, sizeof(struct nprdma_ioc_region_destroy),
@@ -85,7 +85,7 @@ static int call_zero(int fd, const call_type_t *type, uint32_t size,
 /* Size of the first version of an argument */
 static uint32_t first_size(const call_type_t *type)
 {
-    return (type->nr == NPRDMA_IOC_ATTACH_DEVICE) ? 328 : type->size;
+    return (type->nr == NPRDMA_IOC_CHECK_DEVICE) ? 328 : type->size;
 }
 
 KMOD_CASE(abi, sizes_and_flags)
@@ -205,46 +205,46 @@ KMOD_CASE(abi, query)
     CHECK(query.signature != kmod_query(kmod_open()).signature);
 }
 
-static void check_attach(int ctx, const char *name, int error)
+static void check_device(int ctx, const char *name, int error)
 {
-    struct nprdma_ioc_attach_device attach = {.size = sizeof(attach)};
+    struct nprdma_ioc_check_device check = {.size = sizeof(check)};
 
-    snprintf(attach.name, sizeof(attach.name), "%s", name);
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &attach, error);
-    CHECK(attach.why[0] != '\0');
-    CHECK_EQ(attach.device, 0);
-    printf("%s: %s\n", attach.name, attach.why);
+    snprintf(check.name, sizeof(check.name), "%s", name);
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &check, error);
+    CHECK(check.why[0] != '\0');
+    CHECK_EQ(check.device, 0);
+    printf("%s: %s\n", check.name, check.why);
 }
 
-KMOD_CASE(abi, attach_device)
+KMOD_CASE(abi, check_device)
 {
     int ctx       = kmod_open();
-    any_arg_t old = {.attach_device = {.size = sizeof(old.attach_device)}};
+    any_arg_t old = {.check_device = {.size = sizeof(old.check_device)}};
     glob_t paths;
     size_t i;
 
-    memset(old.attach_device.name, 'x', sizeof(old.attach_device.name));
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, EINVAL);
+    memset(old.check_device.name, 'x', sizeof(old.check_device.name));
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, EINVAL);
     /* A caller of the first version: nothing behind its structure is written */
     memset(&old, 0, 328);
     memset(old.bytes + 328, 0xaa, 8);
-    old.attach_device.size = 328;
-    strcpy(old.attach_device.name, "0000:1f:1f.7");
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, ENODEV);
-    CHECK(old.attach_device.why[0] != '\0');
+    old.check_device.size = 328;
+    strcpy(old.check_device.name, "0000:1f:1f.7");
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, ENODEV);
+    CHECK(old.check_device.why[0] != '\0');
     CHECK_EQ(old.bytes[328], 0xaa);
     memset(old.bytes + 328, 0, 64);
-    old.attach_device.size        = sizeof(old.attach_device);
-    old.attach_device.reserved[3] = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_ATTACH_DEVICE, &old, EINVAL);
+    old.check_device.size        = sizeof(old.check_device);
+    old.check_device.reserved[3] = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, EINVAL);
 
-    check_attach(ctx, "0000:1f:1f.7", ENODEV);
-    check_attach(ctx, "no such device", ENODEV);
+    check_device(ctx, "0000:1f:1f.7", ENODEV);
+    check_device(ctx, "no such device", ENODEV);
     /* The host bridge has no driver, and the guest's devices have no IOMMU */
-    check_attach(ctx, "0000:00:00.0", ENODEV);
+    check_device(ctx, "0000:00:00.0", ENODEV);
     CHECK_OK(glob("/sys/bus/pci/drivers/virtio-pci/0000:*", 0, NULL, &paths));
     for (i = 0; i < paths.gl_pathc; ++i) {
-        check_attach(ctx, strrchr(paths.gl_pathv[i], '/') + 1, EOPNOTSUPP);
+        check_device(ctx, strrchr(paths.gl_pathv[i], '/') + 1, EOPNOTSUPP);
     }
     globfree(&paths);
 }

@@ -31,7 +31,7 @@ typedef struct fuzz_thread {
 /* Sizes of the structures, by number of the call */
 static const unsigned sizes[] = {
     sizeof(struct nprdma_ioc_query),
-    sizeof(struct nprdma_ioc_attach_device),
+    sizeof(struct nprdma_ioc_check_device),
     sizeof(struct nprdma_ioc_region_create),
     sizeof(struct nprdma_ioc_region_destroy),
     sizeof(struct nprdma_ioc_export),

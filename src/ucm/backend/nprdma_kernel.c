@@ -513,34 +513,33 @@ const nprdma_backend_t nprdma_backend_kernel = {
  * and the flush drains the device: nothing else has to wait for it. */
 
 
-/* A device that is attached already is only checked again */
-static ucs_status_t nprdma_device_attach(const char *device, char *why)
+static ucs_status_t nprdma_device_check(const char *device, char *why)
 {
-    struct nprdma_ioc_attach_device attach = { .size = sizeof(attach) };
+    struct nprdma_ioc_check_device check = { .size = sizeof(check) };
     int ret;
 
-    if ((device == NULL) || (strlen(device) >= sizeof(attach.name))) {
+    if ((device == NULL) || (strlen(device) >= sizeof(check.name))) {
         snprintf(why, NPRDMA_BACKEND_WHY_MAX,
                  "the device has no PCI address: only PCI functions have "
                  "views");
         return UCS_ERR_NO_DEVICE;
     }
 
-    strcpy(attach.name, device);
+    strcpy(check.name, device);
     do {
         ret = nprdma_kernel_call(nprdma_kernel.fd,
-                                 NPRDMA_IOC_ATTACH_DEVICE, &attach);
+                                 NPRDMA_IOC_CHECK_DEVICE, &check);
     } while ((ret != 0) && (errno == EINTR));
     if (ret != 0) {
         ret = errno;
-        attach.why[sizeof(attach.why) - 1] = '\0';
+        check.why[sizeof(check.why) - 1] = '\0';
         snprintf(why, NPRDMA_BACKEND_WHY_MAX, "%s: the kernel module refuses "
                  "it: %s", device,
-                 (attach.why[0] != '\0') ? attach.why : strerror(ret));
+                 (check.why[0] != '\0') ? check.why : strerror(ret));
         return UCS_ERR_NO_DEVICE;
     }
 
-    ucs_debug("attached to the kernel module: %s", attach.why);
+    ucs_debug("the kernel module accepts the device: %s", check.why);
     return UCS_OK;
 }
 
@@ -552,7 +551,7 @@ static ucs_status_t nprdma_device_open(const char *device, char *why)
         return status;
     }
 
-    status = nprdma_device_attach(device, why);
+    status = nprdma_device_check(device, why);
     if (status != UCS_OK) {
         nprdma_kernel_close();
     }

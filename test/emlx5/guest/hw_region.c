@@ -24,9 +24,9 @@ static void call(const hw_region_t *r, unsigned long nr, void *arg,
 
 /* --- regions ---------------------------------------------------------------*/
 
-struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device)
+struct nprdma_ioc_check_device hw_attach(hw_region_t *r, const char *device)
 {
-    struct nprdma_ioc_attach_device arg = {.size = sizeof(arg)};
+    struct nprdma_ioc_check_device arg = {.size = sizeof(arg)};
     struct nprdma_ioc_query query       = {.size = sizeof(query)};
     size_t length                       = strcspn(device, "/");
 
@@ -36,7 +36,7 @@ struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device)
     CALL(r, NPRDMA_IOC_QUERY, &query);
     r->signature = query.signature;
     memcpy(arg.name, device, length);
-    if (ioctl(r->module, NPRDMA_IOC_ATTACH_DEVICE, &arg) != 0) {
+    if (ioctl(r->module, NPRDMA_IOC_CHECK_DEVICE, &arg) != 0) {
         CHECK(0, "the module refuses the device: %s",
               arg.why[0] ? arg.why : strerror(errno));
     }

@@ -32,9 +32,9 @@ typedef struct {
     size_t          mapped_size;
 } hw_region_t;
 
-/** Asks the module to attach a device ("mlx5_0", or "mlx5_0/1", whose port does
+/** Asks the module to check a device ("mlx5_0", or "mlx5_0/1", whose port does
  * not matter). @return The answer, and the context in `module`. */
-struct nprdma_ioc_attach_device hw_attach(hw_region_t *r, const char *device);
+struct nprdma_ioc_check_device hw_attach(hw_region_t *r, const char *device);
 
 /** Opens and connects two devices, and makes a region on the second one. */
 void hw_open(hw_region_t *r, const char *from, const char *to, size_t length);

@@ -60,7 +60,7 @@ int create(nprdma_ioc_region_create *arg)
     return 0;
 }
 
-int attach(nprdma_ioc_attach_device *arg, int error)
+int attach(nprdma_ioc_check_device *arg, int error)
 {
     module->attached = arg->name;
     if (error != 0) {
@@ -76,8 +76,8 @@ int answer(long request, void *arg, int error)
         static_cast<nprdma_ioc_query*>(arg)->abi      = module->abi;
         static_cast<nprdma_ioc_query*>(arg)->features = module->features;
         return 0;
-    case NPRDMA_IOC_ATTACH_DEVICE:
-        return attach(static_cast<nprdma_ioc_attach_device*>(arg), error);
+    case NPRDMA_IOC_CHECK_DEVICE:
+        return attach(static_cast<nprdma_ioc_check_device*>(arg), error);
     case NPRDMA_IOC_REGION_CREATE:
         return (error == 0) ?
                create(static_cast<nprdma_ioc_region_create*>(arg)) : 0;
@@ -100,7 +100,7 @@ int answer(long request, void *arg, int error)
 int call(long request, void *arg)
 {
     ++module->calls[request];
-    if ((request == NPRDMA_IOC_ATTACH_DEVICE) && (module->signals-- > 0)) {
+    if ((request == NPRDMA_IOC_CHECK_DEVICE) && (module->signals-- > 0)) {
         errno = EINTR;
         return -1;
     }
@@ -193,7 +193,7 @@ TEST_F(test_kernel_device, attached_by_its_address)
     m_module.signals = 3;
     ASSERT_EQ(UCS_OK, open());
     EXPECT_EQ("0000:03:00.0", m_module.attached);
-    EXPECT_EQ(4, m_module.calls[NPRDMA_IOC_ATTACH_DEVICE]);
+    EXPECT_EQ(4, m_module.calls[NPRDMA_IOC_CHECK_DEVICE]);
     nprdma_backend_device.close();
 }
 
@@ -203,9 +203,9 @@ TEST_F(test_kernel_device, refused)
 
     expect_refused(nullptr, "no PCI address");
     expect_refused(std::string(64, '0').c_str(), "no PCI address");
-    EXPECT_EQ(0, m_module.calls[NPRDMA_IOC_ATTACH_DEVICE]);
+    EXPECT_EQ(0, m_module.calls[NPRDMA_IOC_CHECK_DEVICE]);
 
-    m_module.errors[NPRDMA_IOC_ATTACH_DEVICE] = EOPNOTSUPP;
+    m_module.errors[NPRDMA_IOC_CHECK_DEVICE] = EOPNOTSUPP;
     m_module.why                              = "no IOMMU";
     expect_refused(device, "0000:03:00.0: the kernel module refuses it: no "
                            "IOMMU");
