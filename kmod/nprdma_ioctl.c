@@ -289,27 +289,17 @@ static void nprdma_undo_register(struct nprdma_call *call)
 static int nprdma_call_populate(struct nprdma_call *call)
 {
 	struct nprdma_ioc_populate *arg = &call->arg.populate;
-	struct nprdma_kpopulate populate = {
-		.write = arg->flags & NPRDMA_IOC_POPULATE_WRITE,
-		.resident = arg->flags & NPRDMA_IOC_POPULATE_RESIDENT,
-		.unless_revoked = arg->flags &
-				  NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
-		.revocations = arg->revocations,
-	};
+	unsigned long first, n;
 	int ret;
 
-	if (arg->revocations && !populate.unless_revoked)
+	if (arg->revocations &&
+	    !(arg->flags & NPRDMA_IOC_POPULATE_UNLESS_REVOKED))
 		return -EINVAL;
 	ret = nprdma_call_find_pages(call, arg->region, arg->address,
-				     arg->length, &populate.first, &populate.n);
+				     arg->length, &first, &n);
 	if (ret)
 		return ret;
-	ret = nprdma_kpopulate(call->region, &populate);
-	arg->done = call->region->start +
-		    ((populate.first + populate.done) << PAGE_SHIFT);
-	arg->populated = populate.populated;
-	arg->retries = populate.retries;
-	return ret;
+	return nprdma_kpopulate(call->region, first, n, arg);
 }
 
 static int nprdma_call_invalidate(struct nprdma_call *call)

@@ -83,48 +83,40 @@ static unsigned long nprdma_batch_address(const struct nprdma_kregion *region,
 }
 
 /*
- * Find the mappings of a batch, with the mmap lock held. Unless only resident
- * pages are asked for, the batch ends before the first page that is not
- * allowed.
+ * Find which pages of a batch are allowed, with the mmap lock held. Unless only
+ * resident pages are asked for, the batch ends before one that is not. Pages
+ * that are not mapped fail in the look-up.
  *
- * Returns 0, or an error if that is the first page.
+ * Returns 0, or -EOPNOTSUPP if the first page is not allowed.
  */
 static int nprdma_batch_check(struct nprdma_kregion *region,
 			      struct nprdma_batch *batch)
 {
-	VMA_ITERATOR(vmi, region->mm, nprdma_batch_address(region, batch));
 	unsigned long start = nprdma_batch_address(region, batch);
 	unsigned long end = start + ((unsigned long)batch->n << PAGE_SHIFT);
-	unsigned long address = start;
-	enum nprdma_kind kind = NPRDMA_KIND_ALLOWED;
+	VMA_ITERATOR(vmi, region->mm, start);
 	struct vm_area_struct *vma;
+	enum nprdma_kind kind;
 	unsigned long pages;
 
 	batch->refused = 0;
 	batch->anon = 0;
 	for_each_vma_range(vmi, vma, end) {
-		if (!batch->resident && vma->vm_start > address)
-			break;
-		address = max(address, vma->vm_start);
 		kind = nprdma_vma_kind(vma);
-		if (!batch->resident && kind == NPRDMA_KIND_REFUSED)
-			break;
-
 		pages = GENMASK((min(vma->vm_end, end) - 1 - start) >>
-				PAGE_SHIFT, (address - start) >> PAGE_SHIFT);
+				PAGE_SHIFT,
+				(max(vma->vm_start, start) - start) >>
+				PAGE_SHIFT);
 		if (kind == NPRDMA_KIND_REFUSED)
 			batch->refused |= pages;
 		else if (kind == NPRDMA_KIND_ANON)
 			batch->anon |= pages;
-		address = vma->vm_end;
 	}
 
-	if (batch->resident || address >= end)
+	if (batch->resident || !batch->refused)
 		return 0;
-	batch->n = (address - start) >> PAGE_SHIFT;
-	if (batch->n)
-		return 0;
-	return (kind == NPRDMA_KIND_REFUSED) ? -EOPNOTSUPP : -EFAULT;
+	batch->n = __ffs(batch->refused);
+	return batch->n ? 0 : -EOPNOTSUPP;
 }
 
 /*
@@ -232,63 +224,53 @@ static int nprdma_batch_fault(struct nprdma_kregion *region,
 	return ret;
 }
 
-/* Whether a page that was looked up, and stays mapped, may be put in */
-static bool nprdma_batch_usable(const struct nprdma_batch *batch,
-				unsigned int i)
+/* The pages that were looked up and, if they stay mapped, may be put in */
+static unsigned long nprdma_batch_usable(const struct nprdma_batch *batch)
 {
-	unsigned long pfn = batch->pfns[i];
+	unsigned long needed = HMM_PFN_VALID;
+	unsigned long usable = 0;
 	struct page *page;
-
-	if ((batch->refused >> i) & 1 || pfn & HMM_PFN_ERROR ||
-	    !(pfn & HMM_PFN_VALID))
-		return false;
-	if (batch->bits & NPRDMA_PAGE_W && !(pfn & HMM_PFN_WRITE))
-		return false;
-
-	page = hmm_pfn_to_page(pfn);
-	return !is_zone_device_page(page) &&
-	       (!((batch->anon >> i) & 1) || PageAnon(page));
-}
-
-/* Without resident pages of a batch, no table of frames is made for it */
-static bool nprdma_batch_is_empty(const struct nprdma_batch *batch)
-{
 	unsigned int i;
 
-	for (i = 0; batch->resident && i < batch->n; i++)
-		if (nprdma_batch_usable(batch, i))
-			return false;
-	return batch->resident;
-}
-
-static bool nprdma_batch_has(const struct nprdma_kregion *region,
-			     const struct nprdma_batch *batch, unsigned int i)
-{
-	return (READ_ONCE(region->states.words[batch->first + i]) &
-		batch->bits) == batch->bits;
-}
-
-/* Point the views at a run of pages; flush and states follow */
-static void nprdma_batch_point(struct nprdma_kregion *region,
-			       const struct nprdma_batch *batch,
-			       const unsigned long *frames, unsigned int from,
-			       unsigned int to)
-{
-	unsigned int i;
-
-	for (i = from; i < to; i++) {
-		/* Reclaim would drop a clean page that a device has written */
-		if (batch->bits & NPRDMA_PAGE_W)
-			nprdma_mark_dirty(frames[i]);
+	if (batch->bits & NPRDMA_PAGE_W)
+		needed |= HMM_PFN_WRITE;
+	for (i = 0; i < batch->n; i++) {
+		if ((batch->pfns[i] & (needed | HMM_PFN_ERROR)) != needed)
+			continue;
+		page = hmm_pfn_to_page(batch->pfns[i]);
+		if (!is_zone_device_page(page) &&
+		    (!((batch->anon >> i) & 1) || PageAnon(page)))
+			usable |= BIT(i);
 	}
-	nprdma_kregion_repoint(region, batch->bits, batch->first + from,
-			       to - from, frames + from);
+	return usable & ~batch->refused;
+}
+
+/* The pages that lack one of the bits */
+static unsigned long nprdma_batch_absent(const struct nprdma_kregion *region,
+					 const struct nprdma_batch *batch)
+{
+	const u32 *words = region->states.words + batch->first;
+	unsigned long absent = 0;
+	unsigned int i;
+
+	for (i = 0; i < batch->n; i++) {
+		if (batch->bits & ~READ_ONCE(words[i]))
+			absent |= BIT(i);
+	}
+	return absent;
+}
+
+static unsigned long nprdma_batch_frame(const struct nprdma_batch *batch,
+					unsigned int i)
+{
+	return page_to_pfn(hmm_pfn_to_page(batch->pfns[i]));
 }
 
 static void nprdma_batch_remember(struct nprdma_kregion *region,
 				  const struct nprdma_batch *batch,
-				  unsigned long frame, unsigned int i)
+				  unsigned int i)
 {
+	unsigned long frame = nprdma_batch_frame(batch, i);
 	unsigned long page = batch->first + i;
 	unsigned long *entry = nprdma_kregion_entry(region, page);
 	u32 word = region->states.words[page];
@@ -317,31 +299,29 @@ static void nprdma_batch_remember(struct nprdma_kregion *region,
 static unsigned int nprdma_batch_commit(struct nprdma_kregion *region,
 					struct nprdma_batch *batch)
 {
-	unsigned long frames[NPRDMA_BATCH];
-	unsigned long set = 0;
-	unsigned int i, from;
+	unsigned long absent = nprdma_batch_absent(region, batch);
+	unsigned long set = absent & nprdma_batch_usable(batch);
+	unsigned long frame;
+	unsigned int i;
 
-	for (i = 0; i < batch->n; i++) {
-		if (nprdma_batch_has(region, batch, i))
-			continue;
-		if (nprdma_batch_usable(batch, i)) {
-			frames[i] = page_to_pfn(hmm_pfn_to_page(batch->pfns[i]));
-			set |= 1UL << i;
-		} else if (!batch->resident) {
-			batch->n = i;
-		}
+	if (!batch->resident && set != absent) {
+		batch->n = __ffs(absent & ~set);
+		set &= BIT(batch->n) - 1;
 	}
 	if (!set)
 		return 0;
 
-	for (from = __ffs(set); from < batch->n; ) {
-		i = find_next_zero_bit(&set, batch->n, from);
-		nprdma_batch_point(region, batch, frames, from, i);
-		from = find_next_bit(&set, batch->n, i);
+	for_each_set_bit(i, &set, batch->n) {
+		frame = nprdma_batch_frame(batch, i);
+		/* Reclaim would drop a clean page that a device has written */
+		if (batch->bits & NPRDMA_PAGE_W)
+			nprdma_mark_dirty(frame);
+		nprdma_kregion_repoint(region, batch->bits, batch->first + i, 1,
+				       &frame);
 	}
 	nprdma_kregion_flush(region, batch->bits, batch->first, batch->n);
 	for_each_set_bit(i, &set, batch->n)
-		nprdma_batch_remember(region, batch, frames[i], i);
+		nprdma_batch_remember(region, batch, i);
 	return hweight_long(set);
 }
 
@@ -431,18 +411,6 @@ static int nprdma_batch_put_in(struct nprdma_kregion *region,
 	return ret;
 }
 
-static bool nprdma_batch_idle(struct nprdma_kregion *region,
-			      const struct nprdma_batch *batch)
-{
-	unsigned int i;
-
-	for (i = 0; i < batch->n; i++) {
-		if (!nprdma_batch_has(region, batch, i))
-			return false;
-	}
-	return true;
-}
-
 /*
  * Mark the present pages of a batch accessed. No page table shows what devices
  * access, so without this reclaim takes first what devices use most.
@@ -460,16 +428,14 @@ static void nprdma_batch_use(struct nprdma_kregion *region,
 			     const struct nprdma_batch *batch)
 {
 	unsigned long address = nprdma_batch_address(region, batch);
+	unsigned long present = ~nprdma_batch_absent(region, batch);
 	unsigned int i;
 
 	if (!mmap_read_trylock(region->mm))
 		return;
 	pagefault_disable();
-	for (i = 0; i < batch->n; i++) {
-		if (nprdma_batch_has(region, batch, i))
-			fault_in_readable((void __user *)(address +
-							  i * PAGE_SIZE), 1);
-	}
+	for_each_set_bit(i, &present, batch->n)
+		fault_in_readable((void __user *)(address + i * PAGE_SIZE), 1);
 	pagefault_enable();
 	mmap_read_unlock(region->mm);
 }
@@ -487,7 +453,7 @@ static int nprdma_batch_try(struct nprdma_kregion *region,
 	spin_unlock(&region->lock);
 	if (ret)
 		return ret;
-	if (nprdma_batch_idle(region, batch))
+	if (!nprdma_batch_absent(region, batch))
 		return 0;
 
 	ret = nprdma_batch_fault(region, batch);
@@ -499,7 +465,8 @@ static int nprdma_batch_try(struct nprdma_kregion *region,
 	if (ret)
 		return (ret == -EBUSY) ? -EAGAIN : ret;
 
-	if (nprdma_batch_is_empty(batch))
+	/* Without resident pages, no table of frames is made */
+	if (batch->resident && !nprdma_batch_usable(batch))
 		return 0;
 	ret = nprdma_batch_table(region, batch);
 	if (ret)
@@ -509,14 +476,14 @@ static int nprdma_batch_try(struct nprdma_kregion *region,
 
 static int nprdma_batch_populate(struct nprdma_kregion *region,
 				 struct nprdma_batch *batch,
-				 struct nprdma_kpopulate *populate)
+				 struct nprdma_ioc_populate *arg)
 {
 	unsigned long patience = jiffies + NPRDMA_PATIENCE;
 	unsigned int tries;
 	int ret;
 
 	for (tries = 1; ; tries++) {
-		ret = nprdma_batch_try(region, batch, &populate->populated);
+		ret = nprdma_batch_try(region, batch, &arg->populated);
 		if (!ret)
 			nprdma_batch_use(region, batch);
 		if (ret != -EAGAIN)
@@ -527,7 +494,7 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 		 * batch. A smaller batch makes progress.
 		 */
 		batch->n = max(batch->n / 2, 1U);
-		populate->retries++;
+		arg->retries++;
 		if (signal_pending(current))
 			return -EINTR;
 		if (tries >= NPRDMA_TRIES && time_after(jiffies, patience))
@@ -537,27 +504,30 @@ static int nprdma_batch_populate(struct nprdma_kregion *region,
 }
 
 /*
- * Make pages of the current address space present. Returns 0, or what
- * NPRDMA_IOC_POPULATE returns for the page at which it ended.
+ * Make pages of the current address space present, as @arg asks for, and fill
+ * its output. Returns 0, or what NPRDMA_IOC_POPULATE returns for the page at
+ * which it ended.
  */
-int nprdma_kpopulate(struct nprdma_kregion *region,
-		     struct nprdma_kpopulate *populate)
+int nprdma_kpopulate(struct nprdma_kregion *region, unsigned long page,
+		     unsigned long n, struct nprdma_ioc_populate *arg)
 {
-	unsigned long end = populate->first + populate->n;
-	unsigned long page = populate->first;
-	struct nprdma_batch batch;
+	unsigned long end = page + n;
+	struct nprdma_batch batch = {
+		.bits = arg->flags & NPRDMA_IOC_POPULATE_WRITE ?
+			NPRDMA_PAGE_BITS : NPRDMA_PAGE_R,
+		.resident = arg->flags & NPRDMA_IOC_POPULATE_RESIDENT,
+		.unless_revoked = arg->flags &
+				  NPRDMA_IOC_POPULATE_UNLESS_REVOKED,
+		.revocations = arg->revocations,
+	};
 	int ret = 0;
 
-	populate->populated = 0;
-	populate->retries = 0;
-	batch.bits = populate->write ? NPRDMA_PAGE_BITS : NPRDMA_PAGE_R;
-	batch.resident = populate->resident;
-	batch.unless_revoked = populate->unless_revoked;
-	batch.revocations = populate->revocations;
+	arg->populated = 0;
+	arg->retries = 0;
 	while (page < end) {
 		batch.first = page;
 		batch.n = min(end - page, NPRDMA_BATCH - page % NPRDMA_BATCH);
-		ret = nprdma_batch_populate(region, &batch, populate);
+		ret = nprdma_batch_populate(region, &batch, arg);
 		if (ret)
 			break;
 
@@ -569,7 +539,7 @@ int nprdma_kpopulate(struct nprdma_kregion *region,
 		}
 		cond_resched();
 	}
-	populate->done = page - populate->first;
+	arg->done = region->start + (page << PAGE_SHIFT);
 
 	if (ret == -EFAULT || ret == -ENODATA || ret == -EOPNOTSUPP) {
 		spin_lock(&region->lock);
