@@ -3,8 +3,8 @@
 
 /*
  * Finds the I/O page table of a PCI function in the same way as the hardware
- * (Intel VT-d specification, chapters 8 and 9). The DMAR table of ACPI has the
- * unit, and the registers of the unit have the root table. Then bus and
+ * (Intel VT-d specification, chapters 8 and 9). The kernel knows the unit and
+ * the address of its registers, which have the root table. Then bus and
  * function select the page table, in scalable mode together with the PASID of
  * requests without one.
  *
@@ -13,10 +13,11 @@
  * is bound, and removed after it is unbound.
  */
 
-#include <linux/acpi.h>
 #include <linux/bitfield.h>
+#include <linux/gfp.h>
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
+#include <linux/kstrtox.h>
 #include <linux/mm.h>
 
 #include "nprdma_pte.h"
@@ -88,110 +89,41 @@ static u64 vtd_word(u64 table, unsigned int index)
 	return READ_ONCE(words[index]);
 }
 
-/* The device of a scope of the DMAR table, with a reference */
-static struct pci_dev *vtd_scope_device(u16 segment,
-					const struct acpi_dmar_device_scope *scope)
+/* A file in sysfs that the kernel's driver of the unit has, or NULL */
+static struct device_attribute *vtd_attribute(const struct device *unit,
+					      const char *name)
 {
-	const struct acpi_dmar_pci_path *path = (const void *)(scope + 1);
-	unsigned int n = (scope->length - sizeof(*scope)) / sizeof(*path);
-	struct pci_dev *dev = NULL;
-	unsigned int bus = scope->bus;
-	unsigned int i;
+	const struct attribute_group **group;
+	struct attribute **attr;
 
-	for (i = 0; i < n; i++) {
-		if (dev) {
-			if (!dev->subordinate)
-				break;
-			bus = dev->subordinate->number;
-			pci_dev_put(dev);
-		}
-		dev = pci_get_domain_bus_and_slot(segment, bus,
-						  PCI_DEVFN(path[i].device,
-							    path[i].function));
-		if (!dev)
-			return NULL;
+	for (group = unit->groups; group && *group; group++) {
+		for (attr = (*group)->attrs; attr && *attr; attr++)
+			if (!strcmp((*attr)->name, name))
+				return container_of(*attr,
+						    struct device_attribute,
+						    attr);
 	}
-	if (i < n) {
-		pci_dev_put(dev);
-		return NULL;
-	}
-	return dev;
-}
-
-static bool vtd_scope_has(u16 segment,
-			  const struct acpi_dmar_device_scope *scope,
-			  struct pci_dev *pdev)
-{
-	struct pci_dev *dev, *up;
-	bool found;
-
-	if (scope->entry_type != ACPI_DMAR_SCOPE_TYPE_ENDPOINT &&
-	    scope->entry_type != ACPI_DMAR_SCOPE_TYPE_BRIDGE)
-		return false;
-	dev = vtd_scope_device(segment, scope);
-	if (!dev)
-		return false;
-	found = dev == pdev;
-	if (scope->entry_type == ACPI_DMAR_SCOPE_TYPE_BRIDGE)
-		for (up = pdev->bus->self; up && !found; up = up->bus->self)
-			found = dev == up;
-	pci_dev_put(dev);
-	return found;
-}
-
-/* Whether the scopes of a unit include the function */
-static bool vtd_unit_has(const struct acpi_dmar_hardware_unit *unit,
-			 struct pci_dev *pdev)
-{
-	const struct acpi_dmar_device_scope *scope;
-	const u8 *at = (const u8 *)(unit + 1);
-	const u8 *end = (const u8 *)unit + unit->header.length;
-
-	for (; at + sizeof(*scope) <= end; at += scope->length) {
-		scope = (const void *)at;
-		if (scope->length < sizeof(*scope) || at + scope->length > end)
-			return false;
-		if (vtd_scope_has(unit->segment, scope, pdev))
-			return true;
-	}
-	return false;
+	return NULL;
 }
 
 /*
- * Address of the registers of the unit that translates for a function, or 0. A
- * unit that lists the function has priority over the one for all other
- * functions.
+ * The physical address of the registers of a unit. No function and no public
+ * structure of the kernel has it, only the text in sysfs. Returns 0;
+ * -EOPNOTSUPP; -ENOMEM.
  */
-static u64 vtd_find_unit(struct pci_dev *pdev)
+static int vtd_find_registers(struct device *unit, u64 *address)
 {
-	/* The table lists no virtual functions */
-	struct pci_dev *pf = pci_physfn(pdev);
-	const struct acpi_dmar_hardware_unit *unit;
-	const struct acpi_dmar_header *entry;
-	struct acpi_table_header *dmar;
-	const u8 *at, *end;
-	u64 rest = 0, found = 0;
+	struct device_attribute *attr = vtd_attribute(unit, "address");
+	char *text = (char *)get_zeroed_page(GFP_KERNEL);
+	int ret = -EOPNOTSUPP;
 
-	if (ACPI_FAILURE(acpi_get_table(ACPI_SIG_DMAR, 0, &dmar)))
-		return 0;
-	at = (const u8 *)dmar + sizeof(struct acpi_table_dmar);
-	end = (const u8 *)dmar + dmar->length;
-	for (; at + sizeof(*entry) <= end && !found; at += entry->length) {
-		entry = (const void *)at;
-		if (entry->length < sizeof(*entry) || at + entry->length > end)
-			break;
-		unit = (const void *)entry;
-		if (entry->type != ACPI_DMAR_TYPE_HARDWARE_UNIT ||
-		    entry->length < sizeof(*unit) ||
-		    unit->segment != pci_domain_nr(pf->bus))
-			continue;
-		if (vtd_unit_has(unit, pf))
-			found = unit->address;
-		else if (unit->flags & ACPI_DMAR_INCLUDE_ALL)
-			rest = unit->address;
-	}
-	acpi_put_table(dmar);
-	return found ?: rest;
+	if (!text)
+		return -ENOMEM;
+	if (attr && attr->show && attr->show(unit, attr, text) > 0 &&
+	    !kstrtou64(text, 16, address))
+		ret = 0;
+	free_page((unsigned long)text);
+	return ret;
 }
 
 static int vtd_read_unit(u64 address, struct vtd_unit *unit)
@@ -338,11 +270,12 @@ static int vtd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 	u64 address;
 	int ret;
 
-	address = vtd_find_unit(pdev);
-	if (!address)
-		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the ACPI table DMAR has no VT-d unit for the device");
-	ret = vtd_read_unit(address, &unit);
+	ret = vtd_find_registers(pdev->dev.iommu->iommu_dev->dev, &address);
+	if (ret == -EOPNOTSUPP)
+		return nprdma_reason_set(why, ret,
+					 "the kernel does not say where the registers of the VT-d unit are");
+	if (!ret)
+		ret = vtd_read_unit(address, &unit);
 	if (ret)
 		return nprdma_reason_set(why, ret, "out of memory");
 	ret = vtd_check_unit(&unit, why);
@@ -386,7 +319,7 @@ static const char *vtd_mode(const struct nprdma_pte_root *root)
 
 const struct nprdma_pte_unit_ops nprdma_pte_vtd = {
 	.name = "Intel VT-d",
-	.source = "DMAR",
+	.source = "the root table",
 	.identity_remedy = "kernel parameter iommu.passthrough=0, no iommu=pt; or write DMA to the group's type in sysfs while no driver is bound",
 	.flushes = 1,
 	.is_kind = vtd_is_kind,
