@@ -4,7 +4,7 @@
 /*
  * A view begins as an ordinary DMA mapping, in which each entry maps the same
  * rest area. From then on only its leafs change. The DMA API is not told, and
- * before the view is unmapped its leafs are restored.
+ * before the view is unmapped all of its pages rest again.
  */
 
 #include <linux/bitops.h>
@@ -316,26 +316,15 @@ err_free:
 
 /*
  * Unmap a view that is in no list and that the device does not use any more;
- * NULL is allowed. When it returns, the device cannot access the rest area any
- * more. May sleep.
+ * NULL is allowed. All of its pages rest again, as the DMA API has mapped them.
+ * When it returns, the device cannot access the rest area any more. May sleep.
  */
 void nprdma_view_destroy(struct nprdma_view *view)
 {
-	unsigned long i, mapped;
 	unsigned int c;
 
 	if (!view)
 		return;
-	/* Restore the leafs that the DMA API has mapped */
-	mapped = min(view->npages,
-		     (unsigned long)view->npieces << NPRDMA_PIECE_SHIFT);
-	for (i = 0; i < mapped; i += NPRDMA_PIECE_PAGES) {
-		unsigned long n = min(mapped - i, NPRDMA_PIECE_PAGES);
-
-		nprdma_view_point(view, i, n, NULL);
-		nprdma_view_flush(view, i, n);
-		cond_resched();
-	}
 	for (c = 0; c < view->npieces; c++)
 		unmap_piece(view, c);
 	/* In lazy mode, unmapping leaves translations in the IOTLB */
