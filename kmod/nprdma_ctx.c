@@ -83,22 +83,6 @@ void nprdma_ctx_put(struct nprdma_ctx *ctx)
 	kref_put(&ctx->ref, nprdma_ctx_free);
 }
 
-static int nprdma_ctx_alloc_rest(struct nprdma_ctx *ctx)
-{
-	int ret = nprdma_charge(ctx->user, NPRDMA_CTX_REST_BYTES);
-
-	if (ret)
-		return ret;
-
-	ctx->signature_page = nprdma_rest_alloc(ctx->signature);
-	ctx->blackhole_page = nprdma_rest_alloc(0);
-	if (ctx->signature_page && ctx->blackhole_page)
-		return 0;
-
-	nprdma_ctx_free_rest(ctx);
-	return -ENOMEM;
-}
-
 /*
  * Make the rest areas, unless they exist: when the first region is exported,
  * because only devices need them. Returns 0, -EDQUOT, -ENOSPC or -ENOMEM.
@@ -108,8 +92,18 @@ int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx)
 	int ret = 0;
 
 	mutex_lock(&ctx->lock);
-	if (!ctx->signature_page)
-		ret = nprdma_ctx_alloc_rest(ctx);
+	if (ctx->signature_page)
+		goto unlock;
+	ret = nprdma_charge(ctx->user, NPRDMA_CTX_REST_BYTES);
+	if (ret)
+		goto unlock;
+	ctx->signature_page = nprdma_rest_alloc(ctx->signature);
+	ctx->blackhole_page = nprdma_rest_alloc(0);
+	if (!ctx->signature_page || !ctx->blackhole_page) {
+		nprdma_ctx_free_rest(ctx);
+		ret = -ENOMEM;
+	}
+unlock:
 	mutex_unlock(&ctx->lock);
 	return ret;
 }

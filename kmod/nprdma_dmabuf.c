@@ -152,12 +152,12 @@ static int import_map(struct nprdma_import *import, struct nprdma_reason *why)
 	struct nprdma_states_map *states;
 	struct nprdma_view *view;
 
-	view = nprdma_view_create(import->dev, region->signature,
+	view = nprdma_view_create(import->dev, region->ctx->signature_page,
 				  region->npages, false, why);
 	if (IS_ERR(view))
 		return PTR_ERR(view);
 	import->read = view;
-	view = nprdma_view_create(import->dev, region->blackhole,
+	view = nprdma_view_create(import->dev, region->ctx->blackhole_page,
 				  region->npages, true, why);
 	if (IS_ERR(view))
 		return PTR_ERR(view);
@@ -325,7 +325,7 @@ static const struct dma_buf_ops dmabuf_ops = {
 };
 
 /*
- * Make a dma-buf of a region that has rest areas. It holds a reference of the
+ * Make a dma-buf of a region whose context has rest areas. It holds a reference of the
  * region, and keeps this module loaded.
  */
 struct dma_buf *nprdma_dmabuf_create(struct nprdma_kregion *region)

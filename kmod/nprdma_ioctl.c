@@ -235,10 +235,6 @@ static int nprdma_call_export(struct nprdma_call *call)
 	if (ret)
 		return ret;
 
-	/* They are the same for all exports, and live as long as the context */
-	WRITE_ONCE(call->region->signature, call->ctx->signature_page);
-	WRITE_ONCE(call->region->blackhole, call->ctx->blackhole_page);
-
 	call->fd = get_unused_fd_flags(O_CLOEXEC);
 	if (call->fd < 0)
 		return call->fd;

@@ -101,10 +101,6 @@ struct nprdma_kregion {
 	struct list_head views;
 	struct nprdma_event_counts counters;
 
-	/* Rest areas of the context; set before the first export */
-	struct page *signature;
-	struct page *blackhole;
-
 	struct mutex attach_lock;	/* devices, for nprdma_dmabuf.c */
 	struct list_head devices;
 };
