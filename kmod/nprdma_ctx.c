@@ -108,15 +108,18 @@ unlock:
 	return ret;
 }
 
-void nprdma_event_counts_add(struct nprdma_event_counts *sum,
-			     const struct nprdma_event_counts *counters)
+/* Add what is counted under the lock of a region */
+void nprdma_stats_add(struct nprdma_ioc_stats *sum,
+		      const struct nprdma_ioc_stats *stats)
 {
-	sum->populated += counters->populated;
-	sum->retries += counters->retries;
-	sum->misses += counters->misses;
-	sum->events += counters->events;
-	sum->invalidated += counters->invalidated;
-	sum->revoked += counters->revoked;
+	sum->registrations += stats->registrations;
+	sum->present += stats->present;
+	sum->populated += stats->populated;
+	sum->retries += stats->retries;
+	sum->misses += stats->misses;
+	sum->events += stats->events;
+	sum->invalidated += stats->invalidated;
+	sum->revoked += stats->revoked;
 }
 
 /* Show all contexts, and their regions by @show_regions */

@@ -11,19 +11,10 @@
 #include <linux/xarray.h>
 
 #include "nprdma_limits.h"
+#include "nprdma_uapi.h"
 #include "pte/nprdma_view.h"
 
 struct seq_file;
-
-/* Events of regions; those of destroyed ones are kept in their context */
-struct nprdma_event_counts {
-	u64 populated;		/* pages that got a bit */
-	u64 retries;		/* batches done again */
-	u64 misses;		/* calls with a page that cannot be populated */
-	u64 events;		/* notifications */
-	u64 invalidated;	/* pages that lost a bit for these */
-	u64 revoked;		/* pages that lost a bit at user's request */
-};
 
 /* Both rest areas, at which views of absent pages point */
 #define NPRDMA_CTX_REST_BYTES	(2L * (PAGE_SIZE << NPRDMA_REST_ORDER))
@@ -46,7 +37,7 @@ struct nprdma_ctx {
 	struct mutex lock;	/* all below */
 	struct page *signature_page;	/* rest areas; NULL: not made yet */
 	struct page *blackhole_page;
-	struct nprdma_event_counts counters;	/* of destroyed regions */
+	struct nprdma_ioc_stats stats;	/* of destroyed regions */
 };
 
 struct nprdma_ctx *nprdma_ctx_create(void);
@@ -55,8 +46,8 @@ void nprdma_ctx_put(struct nprdma_ctx *ctx);
 
 int nprdma_ctx_rest_pages(struct nprdma_ctx *ctx);
 
-void nprdma_event_counts_add(struct nprdma_event_counts *sum,
-			     const struct nprdma_event_counts *counters);
+void nprdma_stats_add(struct nprdma_ioc_stats *sum,
+		      const struct nprdma_ioc_stats *stats);
 
 void nprdma_ctxs_show(struct seq_file *seq,
 		      void (*show_regions)(struct seq_file *seq,

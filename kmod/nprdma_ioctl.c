@@ -317,27 +317,25 @@ static int nprdma_call_invalidate(struct nprdma_call *call)
 }
 
 static void nprdma_add_all_stats(struct nprdma_ioc_stats *stats,
-				 struct nprdma_event_counts *counters,
 				 struct nprdma_ctx *ctx)
 {
 	struct nprdma_kregion *region;
 	unsigned long id = 0;
 
 	while ((region = nprdma_kregions_next(ctx, &id)) != NULL) {
-		nprdma_kregions_add_stats(region, stats, counters);
+		nprdma_kregions_add_stats(region, stats);
 		nprdma_kregion_put(region);
 	}
 	mutex_lock(&ctx->lock);
 	if (ctx->signature_page)
 		stats->bytes += NPRDMA_CTX_REST_BYTES;
-	nprdma_event_counts_add(counters, &ctx->counters);
+	nprdma_stats_add(stats, &ctx->stats);
 	mutex_unlock(&ctx->lock);
 }
 
 static int nprdma_call_stats(struct nprdma_call *call)
 {
 	struct nprdma_ioc_stats *stats = &call->arg.stats;
-	struct nprdma_event_counts counters = { };
 
 	if (stats->reserved)
 		return -EINVAL;
@@ -349,15 +347,9 @@ static int nprdma_call_stats(struct nprdma_call *call)
 		.region = stats->region,
 	};
 	if (call->region)
-		nprdma_kregions_add_stats(call->region, stats, &counters);
+		nprdma_kregions_add_stats(call->region, stats);
 	else
-		nprdma_add_all_stats(stats, &counters, call->ctx);
-	stats->populated = counters.populated;
-	stats->retries = counters.retries;
-	stats->misses = counters.misses;
-	stats->events = counters.events;
-	stats->invalidated = counters.invalidated;
-	stats->revoked = counters.revoked;
+		nprdma_add_all_stats(stats, call->ctx);
 	return 0;
 }
 

@@ -277,7 +277,7 @@ static void nprdma_batch_remember(struct nprdma_kregion *region,
 
 	if (!*entry) {
 		region->chunks[page / NPRDMA_CHUNK_PAGES].present++;
-		region->present++;
+		region->stats.present++;
 	} else {
 		WARN_ON_ONCE(*entry >> NPRDMA_ENTRY_SHIFT != frame);
 	}
@@ -389,10 +389,10 @@ static int nprdma_batch_put_in(struct nprdma_kregion *region,
 	if (region->dead) {
 		ret = -ENOENT;
 	} else if (nprdma_batch_is_revoked(region, batch)) {
-		region->counters.retries++;
+		region->stats.retries++;
 		ret = batch->unless_revoked ? -ESTALE : -EAGAIN;
 	} else if (nprdma_batch_is_notified(region, batch)) {
-		region->counters.retries++;
+		region->stats.retries++;
 		ret = -EAGAIN;
 	} else {
 		/* The registration may have ended since the look-up */
@@ -401,7 +401,7 @@ static int nprdma_batch_put_in(struct nprdma_kregion *region,
 			ret = -EACCES;
 		} else {
 			count = nprdma_batch_commit(region, batch);
-			region->counters.populated += count;
+			region->stats.populated += count;
 			*populated += count;
 			if (!batch->n)
 				ret = -EOPNOTSUPP;
@@ -543,7 +543,7 @@ int nprdma_kpopulate(struct nprdma_kregion *region, unsigned long page,
 
 	if (ret == -EFAULT || ret == -ENODATA || ret == -EOPNOTSUPP) {
 		spin_lock(&region->lock);
-		region->counters.misses++;
+		region->stats.misses++;
 		spin_unlock(&region->lock);
 	}
 	return ret;

@@ -64,7 +64,7 @@ int nprdma_kreg_add(struct nprdma_kregion *region, unsigned long first,
 	if (!ret) {
 		spin_lock(&region->lock);
 		interval_tree_insert(&reg->node, &region->tree);
-		region->num_registrations++;
+		region->stats.registrations++;
 		spin_unlock(&region->lock);
 	}
 	mutex_unlock(&region->reg_lock);
@@ -85,7 +85,7 @@ static void nprdma_kreg_remove(struct nprdma_kregion *region,
 {
 	spin_lock(&region->lock);
 	interval_tree_remove(&reg->node, &region->tree);
-	region->num_registrations--;
+	region->stats.registrations--;
 	spin_unlock(&region->lock);
 	kfree(reg);
 	nprdma_kregion_uncharge(region, sizeof(*reg));

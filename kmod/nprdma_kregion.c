@@ -113,7 +113,7 @@ static void nprdma_forget(struct nprdma_kregion *region, u32 bits,
 		if ((bits & NPRDMA_PAGE_R) && *entry) {
 			*entry = 0;
 			region->chunks[page / NPRDMA_CHUNK_PAGES].present--;
-			region->present--;
+			region->stats.present--;
 		}
 	}
 }
@@ -205,7 +205,7 @@ int nprdma_kregion_revoke(struct nprdma_kregion *region, u32 bits,
 		spin_lock(&region->lock);
 		nprdma_count_revocation(region, first, n);
 		lost = nprdma_kregion_clear(region, bits, first, n, touch);
-		region->counters.revoked += lost;
+		region->stats.revoked += lost;
 		spin_unlock(&region->lock);
 		*sum += lost;
 		cond_resched();
@@ -239,7 +239,7 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 
 	spin_lock(&region->lock);
 	mmu_interval_set_seq(notifier, cur_seq);
-	region->counters.events++;
+	region->stats.events++;
 	while (first < end) {
 		n = min(end - first, NPRDMA_CLEAR_BATCH);
 		nprdma_note_notification(region, cur_seq, first, n);
@@ -257,7 +257,7 @@ static bool nprdma_invalidate(struct mmu_interval_notifier *notifier,
 			cond_resched();
 		spin_lock(&region->lock);
 	}
-	region->counters.invalidated += lost;
+	region->stats.invalidated += lost;
 	spin_unlock(&region->lock);
 	return true;
 }

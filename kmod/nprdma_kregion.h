@@ -14,7 +14,6 @@
 
 #include "nprdma_ctx.h"
 #include "nprdma_overlap.h"
-#include "nprdma_uapi.h"
 
 /*
  * For memory whose size the user chooses. It counts for the user's cgroup. If it
@@ -91,15 +90,13 @@ struct nprdma_kregion {
 	struct mutex reg_lock;	/* adding and removing registrations */
 	struct xarray registrations;	/* by id */
 
-	spinlock_t lock;	/* protects the fields up to counters */
+	spinlock_t lock;	/* protects the fields up to stats */
 	bool dead;		/* no page becomes present any more */
 	struct nprdma_chunk *chunks;
-	unsigned long present;	/* pages that have a bit */
 	struct rb_root_cached tree;	/* registrations, in pages */
-	unsigned long num_registrations;
 	unsigned long *retired;	/* bit per page, behind the words; or NULL */
 	struct list_head views;
-	struct nprdma_event_counts counters;
+	struct nprdma_ioc_stats stats;	/* but regions and bytes */
 
 	struct mutex attach_lock;	/* devices, for nprdma_dmabuf.c */
 	struct list_head devices;

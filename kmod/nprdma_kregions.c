@@ -76,7 +76,7 @@ int nprdma_kregions_destroy(struct nprdma_ctx *ctx, u32 id)
 	nprdma_kregion_free_tables(region);
 	mutex_lock(&ctx->lock);
 	spin_lock(&region->lock);
-	nprdma_event_counts_add(&ctx->counters, &region->counters);
+	nprdma_stats_add(&ctx->stats, &region->stats);
 	spin_unlock(&region->lock);
 	mutex_unlock(&ctx->lock);
 	nprdma_kregion_put(region);
@@ -126,31 +126,27 @@ struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 
 /* Add what a region is and has done to sums */
 void nprdma_kregions_add_stats(struct nprdma_kregion *region,
-			       struct nprdma_ioc_stats *stats,
-			       struct nprdma_event_counts *counters)
+			       struct nprdma_ioc_stats *stats)
 {
 	stats->regions++;
 	stats->bytes += atomic_long_read(&region->bytes);
 	spin_lock(&region->lock);
-	stats->registrations += region->num_registrations;
-	stats->present += region->present;
-	nprdma_event_counts_add(counters, &region->counters);
+	nprdma_stats_add(stats, &region->stats);
 	spin_unlock(&region->lock);
 }
 
 static void nprdma_kregion_show(struct seq_file *seq,
 				struct nprdma_kregion *region)
 {
-	struct nprdma_event_counts counters = { };
 	struct nprdma_ioc_stats stats = { };
 
-	nprdma_kregions_add_stats(region, &stats, &counters);
+	nprdma_kregions_add_stats(region, &stats);
 	seq_printf(seq,
 		   "  region %u start %#lx pages %lu present %llu registrations %llu bytes %llu populated %llu retries %llu misses %llu events %llu invalidated %llu revoked %llu\n",
 		   region->id, region->start, region->npages, stats.present,
-		   stats.registrations, stats.bytes, counters.populated,
-		   counters.retries, counters.misses, counters.events,
-		   counters.invalidated, counters.revoked);
+		   stats.registrations, stats.bytes, stats.populated,
+		   stats.retries, stats.misses, stats.events,
+		   stats.invalidated, stats.revoked);
 }
 
 /* Show the regions of a context */

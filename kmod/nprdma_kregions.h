@@ -7,7 +7,6 @@
 #include <linux/types.h>
 
 struct nprdma_ctx;
-struct nprdma_event_counts;
 struct nprdma_ioc_stats;
 struct nprdma_kregion;
 struct seq_file;
@@ -21,8 +20,7 @@ struct nprdma_kregion *nprdma_kregions_find(struct nprdma_ctx *ctx, u32 id);
 struct nprdma_kregion *nprdma_kregions_next(struct nprdma_ctx *ctx,
 					    unsigned long *id);
 void nprdma_kregions_add_stats(struct nprdma_kregion *region,
-			       struct nprdma_ioc_stats *stats,
-			       struct nprdma_event_counts *counters);
+			       struct nprdma_ioc_stats *stats);
 void nprdma_kregions_show(struct seq_file *seq, struct nprdma_ctx *ctx);
 
 #endif

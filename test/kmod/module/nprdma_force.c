@@ -221,7 +221,7 @@ static int nprdma_force_notify(struct mmu_interval_notifier *notifier,
 	} else {
 		notifier->invalidate_seq += 2 * n;
 		all->invalidate_seq = notifier->invalidate_seq + 1;
-		region->counters.events += n;
+		region->stats.events += n;
 	}
 	spin_unlock(&region->lock);
 	spin_unlock(&all->lock);
