@@ -107,34 +107,20 @@ static int nprdma_call_query(struct nprdma_call *call)
  * One at a time for each user, so that few calls wait for a device, however many
  * processes ask
  */
-static int nprdma_check_locked(struct nprdma_user *user, struct device *dev,
-			       struct nprdma_device_info *info,
-			       struct nprdma_reason *why)
+static int nprdma_check_found(struct nprdma_user *user, struct device *dev,
+			      struct nprdma_ioc_check_device *arg,
+			      struct nprdma_reason *why)
 {
 	int ret;
 
 	if (mutex_lock_interruptible(&user->check_lock))
 		return nprdma_reason_set(why, -EINTR, "a signal came first");
-	ret = nprdma_device_check(dev, info, why);
+	ret = nprdma_device_check(dev, arg, why);
 	if (!ret || ret == -EOPNOTSUPP)
 		nprdma_device_log(dev, ret, why);
 	mutex_unlock(&user->check_lock);
-	return ret;
-}
-
-static int nprdma_check_found(struct nprdma_call *call, struct device *dev,
-			       struct nprdma_reason *why)
-{
-	struct nprdma_ioc_check_device *arg = &call->arg.check_device;
-	struct nprdma_device_info info = { };
-	int ret;
-
-	ret = nprdma_check_locked(call->ctx->user, dev, &info, why);
-	arg->device = info.flags;
-	arg->max_order = info.max_order;
-	arg->page_sizes = info.page_sizes;
-	if (info.flags) {
-		arg->iova_bytes = nprdma_user_iova(call->ctx->user, dev);
+	if (arg->device) {
+		arg->iova_bytes = nprdma_user_iova(user, dev);
 		arg->max_iova_bytes = nprdma_max_user_iova(dev);
 	}
 	return ret;
@@ -159,7 +145,7 @@ static int nprdma_call_check_device(struct nprdma_call *call)
 		ret = nprdma_reason_set(&why, PTR_ERR(dev), "no device %s",
 					arg->name);
 	} else {
-		ret = nprdma_check_found(call, dev, &why);
+		ret = nprdma_check_found(call->ctx->user, dev, arg, &why);
 		put_device(dev);
 	}
 	strscpy_pad(arg->why, why.text, sizeof(arg->why));

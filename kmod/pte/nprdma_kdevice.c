@@ -287,20 +287,19 @@ static bool uses_relaxed_ordering(struct pci_dev *pdev)
 
 static void fill_info(struct pci_dev *pdev, const struct iommu_domain *domain,
 		      const struct nprdma_pte_root *root,
-		      struct nprdma_device_info *info)
+		      struct nprdma_ioc_check_device *info)
 {
-	info->flags = NPRDMA_DEVICE_KNOWN | root->flags;
+	info->device = NPRDMA_DEVICE_KNOWN | root->flags;
 	if (uses_ats(pdev))
-		info->flags |= NPRDMA_DEVICE_ATS;
+		info->device |= NPRDMA_DEVICE_ATS;
 	if (uses_relaxed_ordering(pdev))
-		info->flags |= NPRDMA_DEVICE_RELAXED_ORDERING;
+		info->device |= NPRDMA_DEVICE_RELAXED_ORDERING;
 	info->max_order = root->max_order;
 	info->page_sizes = domain->pgsize_bitmap;
-	info->iova_bytes = nprdma_device_iova_bytes(&pdev->dev);
 }
 
 static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
-		     const struct nprdma_device_info *info,
+		     const struct nprdma_ioc_check_device *info,
 		     struct nprdma_reason *why)
 {
 	nprdma_reason_set(why, 0,
@@ -313,12 +312,13 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 			  root->flags & NPRDMA_DEVICE_CACHING_MODE ?
 			  "on" : "off",
 			  uses_ats(pdev) ? "on" : "off",
-			  info->flags & NPRDMA_DEVICE_RELAXED_ORDERING ?
+			  info->device & NPRDMA_DEVICE_RELAXED_ORDERING ?
 			  "on" : "off", root->max_order, info->page_sizes);
 }
 
 /* The device's lock is held */
-static int check_device(struct device *dev, struct nprdma_device_info *info,
+static int check_device(struct device *dev,
+			struct nprdma_ioc_check_device *info,
 			struct nprdma_reason *why)
 {
 	struct pci_dev *pdev = to_pci_dev(dev);
@@ -350,7 +350,7 @@ static int check_device(struct device *dev, struct nprdma_device_info *info,
  * if it has no driver, so that its next driver may change the domain;
  * -EOPNOTSUPP; -ENOMEM; -EINTR if a signal came first.
  */
-int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
+int nprdma_device_check(struct device *dev, struct nprdma_ioc_check_device *info,
 			struct nprdma_reason *why)
 {
 	int ret;

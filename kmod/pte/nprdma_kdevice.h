@@ -18,17 +18,9 @@
 struct iommu_domain;
 struct nprdma_pte_root;
 
-/* What is known of a device and its IOMMU */
-struct nprdma_device_info {
-	u32	flags;		/* NPRDMA_DEVICE_xx */
-	u32	max_order;	/* log2 of pages of the largest invalidation */
-	u64	page_sizes;	/* of the domain, a set of powers of two */
-	u64	iova_bytes;	/* I/O addresses that the device can use */
-};
-
 bool nprdma_device_support(struct nprdma_reason *why);
 struct device *nprdma_device_find(const char *name);
-int nprdma_device_check(struct device *dev, struct nprdma_device_info *info,
+int nprdma_device_check(struct device *dev, struct nprdma_ioc_check_device *info,
 			struct nprdma_reason *why);
 u64 nprdma_device_iova_bytes(struct device *dev);
 void nprdma_device_log(struct device *dev, int err,
