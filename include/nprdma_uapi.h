@@ -140,7 +140,6 @@ struct nprdma_ioc_check_device {
     __u32 flags;                /* 0 */
     char  name[64];             /* "0000:03:00.0", or an RDMA device's name */
     char  why[NPRDMA_WHY_SIZE]; /* out: its description, or why it is refused */
-    /* The first version of the structure ended here */
     __u32 device;               /* out: NPRDMA_DEVICE_xx */
     __u32 max_order;            /* out: the largest invalidation of the IOMMU
                                  * has 2^max_order pages (MAMV of VT-d) */

@@ -7,8 +7,7 @@
 #include <linux/compiler.h>
 #include <linux/types.h>
 
-long nprdma_ioc_arg_in(void *arg, size_t size, size_t min_size, u32 flags,
+long nprdma_ioc_arg_in(void *arg, size_t size, u32 flags,
 		       const void __user *from);
-long nprdma_ioc_arg_out(void __user *to, const void *arg, size_t size);
 
 #endif

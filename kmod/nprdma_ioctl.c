@@ -339,13 +339,12 @@ static int nprdma_call_stats(struct nprdma_call *call)
 	return 0;
 }
 
-/* A structure that grows keeps min_size, which is that of its first version */
+/* A structure that grows after a release needs the size of its first version */
 static const struct nprdma_call_type {
 	int (*call)(struct nprdma_call *call);
 	/* If the caller cannot get the result; NULL: nothing to undo */
 	void (*undo)(struct nprdma_call *call);
 	size_t size;
-	size_t min_size;	/* 0: the same */
 	u32 flags;
 } nprdma_call_types[] = {
 #define NPRDMA_CALL(_nr, _name, ...) \
@@ -355,9 +354,7 @@ static const struct nprdma_call_type {
 		__VA_ARGS__ \
 	}
 	NPRDMA_CALL(NPRDMA_IOC_QUERY, query),
-	NPRDMA_CALL(NPRDMA_IOC_CHECK_DEVICE, check_device,
-		    .min_size = offsetofend(struct nprdma_ioc_check_device,
-					    why)),
+	NPRDMA_CALL(NPRDMA_IOC_CHECK_DEVICE, check_device),
 	NPRDMA_CALL(NPRDMA_IOC_REGION_CREATE, region_create,
 		    .undo = nprdma_undo_region_create,
 		    .flags = NPRDMA_IOC_REGION_RETIRE),
@@ -381,7 +378,7 @@ static const struct nprdma_call_type {
 static int nprdma_call_end(const struct nprdma_call_type *type,
 			   struct nprdma_call *call, int ret, void __user *to)
 {
-	if (!nprdma_ioc_arg_out(to, &call->arg, type->size)) {
+	if (!copy_to_user(to, &call->arg, type->size)) {
 		if (call->file)
 			fd_install(call->fd, call->file);
 	} else {
@@ -417,9 +414,7 @@ long nprdma_ioctl(struct file *file, unsigned int cmd, unsigned long argp)
 
 	type = &nprdma_call_types[array_index_nospec(nr,
 					ARRAY_SIZE(nprdma_call_types))];
-	ret = nprdma_ioc_arg_in(&call.arg, type->size,
-				type->min_size ?: type->size, type->flags,
-				user);
+	ret = nprdma_ioc_arg_in(&call.arg, type->size, type->flags, user);
 	if (ret)
 		return ret;
 	return nprdma_call_end(type, &call, type->call(&call), user);

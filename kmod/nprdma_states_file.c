@@ -14,6 +14,7 @@
 #include <linux/fs.h>
 #include <linux/mm.h>
 #include <linux/module.h>
+#include <linux/uaccess.h>
 
 /*
  * As remap_vmalloc_range(), which refuses memory of __vmalloc(), the only
@@ -77,8 +78,7 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 	if (cmd != NPRDMA_IOC_STATES_INFO)
 		return -ENOTTY;
 
-	ret = nprdma_ioc_arg_in(&info, sizeof(info), sizeof(info), 0,
-				(void __user *)argp);
+	ret = nprdma_ioc_arg_in(&info, sizeof(info), 0, (void __user *)argp);
 	if (ret)
 		return ret;
 	info.abi = NPRDMA_ABI_VERSION;
@@ -89,7 +89,8 @@ static long nprdma_states_ioctl(struct file *file, unsigned int cmd,
 	info.states_offset = PAGE_SIZE;
 	info.states_size = region->states.size;
 	info.id = region->serial;
-	return nprdma_ioc_arg_out((void __user *)argp, &info, sizeof(info));
+	return copy_to_user((void __user *)argp, &info, sizeof(info)) ?
+	       -EFAULT : 0;
 }
 
 static const struct file_operations nprdma_states_fops = {

@@ -33,7 +33,6 @@ typedef union any_arg {
         uint32_t size;
         uint32_t flags;
     } head;
-    struct nprdma_ioc_check_device check_device;
     struct nprdma_ioc_populate      populate;
     struct nprdma_ioc_states_info   states_info;
     uint8_t                         bytes[8192];
@@ -82,26 +81,17 @@ static int call_zero(int fd, const call_type_t *type, uint32_t size,
     return kmod_call(fd, type->nr, &arg);
 }
 
-/* Size of the first version of an argument */
-static uint32_t first_size(const call_type_t *type)
-{
-    return (type->nr == NPRDMA_IOC_CHECK_DEVICE) ? 328 : type->size;
-}
-
 KMOD_CASE(abi, sizes_and_flags)
 {
     int ctx = kmod_open();
     const call_type_t *type;
-    uint32_t flag, first;
+    uint32_t flag;
     any_arg_t arg;
 
     for (type = call_types; type < call_types + NUM_CALLS; ++type) {
         CHECK_EQ(call_zero(ctx, type, type->size, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, 0, 0), EINVAL);
-        first = first_size(type);
-        CHECK_EQ(call_zero(ctx, type, first - 1, 0), EINVAL);
-        /* An older caller */
-        CHECK_EQ(call_zero(ctx, type, first, 0), type->error);
+        CHECK_EQ(call_zero(ctx, type, type->size - 1, 0), EINVAL);
         /* A newer caller: fields that it does not use are zero */
         CHECK_EQ(call_zero(ctx, type, type->size + 8, 0), type->error);
         CHECK_EQ(call_zero(ctx, type, PAGE, 0), type->error);
@@ -218,25 +208,16 @@ static void check_device(int ctx, const char *name, int error)
 
 KMOD_CASE(abi, check_device)
 {
-    int ctx       = kmod_open();
-    any_arg_t old = {.check_device = {.size = sizeof(old.check_device)}};
+    int ctx = kmod_open();
+    struct nprdma_ioc_check_device arg = {.size = sizeof(arg)};
     glob_t paths;
     size_t i;
 
-    memset(old.check_device.name, 'x', sizeof(old.check_device.name));
-    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, EINVAL);
-    /* A caller of the first version: nothing behind its structure is written */
-    memset(&old, 0, 328);
-    memset(old.bytes + 328, 0xaa, 8);
-    old.check_device.size = 328;
-    strcpy(old.check_device.name, "0000:1f:1f.7");
-    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, ENODEV);
-    CHECK(old.check_device.why[0] != '\0');
-    CHECK_EQ(old.bytes[328], 0xaa);
-    memset(old.bytes + 328, 0, 64);
-    old.check_device.size        = sizeof(old.check_device);
-    old.check_device.reserved[3] = 1;
-    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &old, EINVAL);
+    memset(arg.name, 'x', sizeof(arg.name));
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &arg, EINVAL);
+    strcpy(arg.name, "0000:1f:1f.7");
+    arg.reserved[3] = 1;
+    CHECK_CALL(ctx, NPRDMA_IOC_CHECK_DEVICE, &arg, EINVAL);
 
     check_device(ctx, "0000:1f:1f.7", ENODEV);
     check_device(ctx, "no such device", ENODEV);
