@@ -94,11 +94,11 @@ static int nprdma_call_query(struct nprdma_call *call)
 	if (nprdma_device_support(&why))
 		query->features |= NPRDMA_IOC_FEATURE_DEVICES;
 	query->signature = call->ctx->signature;
-	query->max_region_bytes = nprdma_max_region_bytes();
+	query->max_region_bytes = READ_ONCE(nprdma_max_region_bytes);
 	query->user_bytes = atomic_long_read(&user->bytes);
-	query->max_user_bytes = nprdma_max_user_bytes();
+	query->max_user_bytes = READ_ONCE(nprdma_max_user_bytes);
 	query->user_regions = atomic_long_read(&user->regions);
-	query->max_user_regions = nprdma_max_user_regions();
+	query->max_user_regions = READ_ONCE(nprdma_max_user_regions);
 	strscpy_pad(query->why, why.text, sizeof(query->why));
 	return 0;
 }
@@ -161,7 +161,7 @@ static int nprdma_call_region_create(struct nprdma_call *call)
 	if (!length || (address | length) & ~PAGE_MASK ||
 	    length > TASK_SIZE || address > TASK_SIZE - length)
 		return -EINVAL;
-	if (length > nprdma_max_region_bytes())
+	if (length > READ_ONCE(nprdma_max_region_bytes))
 		return -EFBIG;
 
 	call->fd = get_unused_fd_flags(O_CLOEXEC);

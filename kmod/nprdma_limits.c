@@ -13,16 +13,16 @@
 #include <linux/slab.h>
 #include <linux/user_namespace.h>
 
-static unsigned long max_region_bytes = 1UL << 40;
-module_param(max_region_bytes, ulong, 0644);
+unsigned long nprdma_max_region_bytes = 1UL << 40;
+module_param_named(max_region_bytes, nprdma_max_region_bytes, ulong, 0644);
 MODULE_PARM_DESC(max_region_bytes, "Longest region, in bytes (default 1 TiB)");
 
-static unsigned long max_user_regions = 32768;
-module_param(max_user_regions, ulong, 0644);
+unsigned long nprdma_max_user_regions = 32768;
+module_param_named(max_user_regions, nprdma_max_user_regions, ulong, 0644);
 MODULE_PARM_DESC(max_user_regions, "Regions that one user may have");
 
-static unsigned long max_user_bytes;
-module_param(max_user_bytes, ulong, 0644);
+unsigned long nprdma_max_user_bytes;
+module_param_named(max_user_bytes, nprdma_max_user_bytes, ulong, 0644);
 MODULE_PARM_DESC(max_user_bytes,
 		 "Kernel memory that regions of one user may take, in bytes (default 1/32 of the memory)");
 
@@ -60,25 +60,10 @@ void nprdma_limits_init(void)
 {
 	unsigned long memory = totalram_pages() << PAGE_SHIFT;
 
-	if (!max_user_bytes)
-		max_user_bytes = memory / 32;
+	if (!nprdma_max_user_bytes)
+		nprdma_max_user_bytes = memory / 32;
 	if (!max_total_bytes)
 		max_total_bytes = memory / 16;
-}
-
-unsigned long nprdma_max_region_bytes(void)
-{
-	return READ_ONCE(max_region_bytes);
-}
-
-unsigned long nprdma_max_user_bytes(void)
-{
-	return READ_ONCE(max_user_bytes);
-}
-
-unsigned long nprdma_max_user_regions(void)
-{
-	return READ_ONCE(max_user_regions);
 }
 
 /*
@@ -167,7 +152,8 @@ static bool nprdma_add_user(atomic_long_t *sum, long value,
  */
 int nprdma_charge(struct nprdma_user *user, long bytes)
 {
-	if (!nprdma_add_user(&user->bytes, bytes, nprdma_max_user_bytes()))
+	if (!nprdma_add_user(&user->bytes, bytes,
+			     READ_ONCE(nprdma_max_user_bytes)))
 		return -EDQUOT;
 
 	if (!nprdma_add_limited(&nprdma_total_bytes, bytes,
@@ -303,8 +289,8 @@ u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev)
 
 int nprdma_charge_region(struct nprdma_user *user)
 {
-	return nprdma_add_user(&user->regions, 1, nprdma_max_user_regions()) ?
-	       0 : -EDQUOT;
+	return nprdma_add_user(&user->regions, 1,
+			       READ_ONCE(nprdma_max_user_regions)) ? 0 : -EDQUOT;
 }
 
 void nprdma_uncharge_region(struct nprdma_user *user)
@@ -327,9 +313,9 @@ int nprdma_limits_show(struct seq_file *seq, void *unused)
 			   "user %u contexts %u regions %ld of %lu bytes %ld of %lu\n",
 			   from_kuid_munged(seq_user_ns(seq), user->uid),
 			   user->contexts, atomic_long_read(&user->regions),
-			   nprdma_max_user_regions(),
+			   READ_ONCE(nprdma_max_user_regions),
 			   atomic_long_read(&user->bytes),
-			   nprdma_max_user_bytes());
+			   READ_ONCE(nprdma_max_user_bytes));
 		list_for_each_entry(iova, &user->iovas, list)
 			seq_printf(seq, "  device %s iova %llu of %llu\n",
 				   dev_name(iova->dev), iova->bytes,

@@ -29,6 +29,11 @@ struct nprdma_user {
 	struct mutex check_lock;	/* held while a device is checked */
 };
 
+/* Parameters of the module, which may change at any time */
+extern unsigned long nprdma_max_region_bytes;
+extern unsigned long nprdma_max_user_bytes;
+extern unsigned long nprdma_max_user_regions;
+
 void nprdma_limits_init(void);
 
 struct nprdma_user *nprdma_user_get(void);
@@ -45,9 +50,6 @@ void nprdma_uncharge_iova(struct nprdma_user *user, struct device *dev,
 u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev);
 
 u64 nprdma_max_user_iova(struct device *dev);
-unsigned long nprdma_max_region_bytes(void);
-unsigned long nprdma_max_user_bytes(void);
-unsigned long nprdma_max_user_regions(void);
 
 int nprdma_limits_show(struct seq_file *seq, void *unused);
 
