@@ -206,6 +206,24 @@ KMOD_CASE(force, held_beside)
     CHECK_EQ(self.arg.retries, 0);
 }
 
+/* Other pages are taken before each look-up, while the page-in waits for the
+ * lock of mappings. That does not matter either. */
+KMOD_CASE(force, taken_beside)
+{
+    struct nprdma_ioc_populate arg;
+    kmod_region_t region;
+
+    kmod_force_needed();
+    kmod_force(0);
+    kmod_region(&region, NUM_PAGES);
+    kmod_write_number(KMOD_FORCE "beside", 1);
+    CHECK_EQ(kmod_populate(&region, 0, NUM_PAGES, WRITE, &arg), 0);
+    kmod_write_number(KMOD_FORCE "beside", 0);
+    CHECK_EQ(arg.retries, 0);
+    CHECK(kmod_stats(region.ctx, region.id).events > 0);
+    kmod_region_destroy(&region);
+}
+
 static void on_alarm(int number)
 {
     (void)number;

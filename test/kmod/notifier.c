@@ -348,42 +348,6 @@ KMOD_CASE(notifier, retired_at_once)
     pthread_join(thread, NULL);
 }
 
-/* Unmaps and maps pages of a region, always */
-static void *unmap_always(void *arg)
-{
-    for (;;) {
-        unmap_and_map(arg, 4 * PAGE);
-        pthread_testcancel();
-    }
-    return NULL;
-}
-
-/* It disturbs others little, which mostly wait for the lock */
-KMOD_CASE(notifier, unmapping_beside_populate)
-{
-    struct nprdma_ioc_populate arg;
-    unsigned long retries = 0;
-    kmod_region_t region;
-    pthread_t threads[2];
-    size_t i;
-
-    kmod_region(&region, NUM_PAGES);
-    for (i = 0; i < 2; ++i) {
-        CHECK_EQ(pthread_create(&threads[i], NULL, unmap_always,
-                                region.memory + (i + 4) * 4 * PAGE), 0);
-    }
-    for (i = 0; i < 2000; ++i) {
-        unmap_and_map(region.memory, 8 * PAGE);
-        CHECK_EQ(kmod_populate(&region, 0, 8, WRITE, &arg), 0);
-        retries += arg.retries;
-    }
-    printf("%lu batches were looked up again\n", retries);
-    for (i = 0; i < 2; ++i) {
-        pthread_cancel(threads[i]);
-        pthread_join(threads[i], NULL);
-    }
-}
-
 KMOD_CASE(notifier, shmem)
 {
     run_event(map_shared(0), event_truncate);

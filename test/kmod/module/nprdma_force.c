@@ -61,6 +61,8 @@ static struct nprdma_force_point nprdma_force_points[] = {
 	{ "anon_inode_getfile", -ENFILE },
 	{ "dma_buf_export", -ENFILE },
 	{ "mmu_interval_notifier_insert", -EINTR },
+	/* Never fails: for `beside` */
+	{ "down_read_killable", 0 },
 	/* The last one: pages were taken away during the lookup */
 	{ "hmm_range_fault", -EBUSY },
 };
@@ -96,6 +98,10 @@ static unsigned int held;
 module_param(held, uint, 0400);
 MODULE_PARM_DESC(held, "How many page-ins wait");
 
+static bool beside;
+module_param(beside, bool, 0600);
+MODULE_PARM_DESC(beside, "Whenever a page-in asks for the lock of mappings, other pages of the last region are taken");
+
 static char *forced = "";
 module_param(forced, charp, 0400);
 MODULE_PARM_DESC(forced, "What failed last");
@@ -119,6 +125,37 @@ static noinline unsigned long nprdma_force_hold(gfp_t flags)
 		usleep_range(1000, 2000);
 	WRITE_ONCE(held, held - 1);
 	return get_zeroed_page(flags);
+}
+
+/*
+ * As if notifications of the region had begun and ended one after the other:
+ * each adds two to the kernel's number.
+ */
+static int nprdma_force_notify(struct mmu_interval_notifier *notifier,
+			       unsigned long n)
+{
+	struct nprdma_kregion *region =
+		container_of(notifier, struct nprdma_kregion, notifier);
+	struct nprdma_force_subscriptions *all =
+		(void *)notifier->mm->notifier_subscriptions;
+	int ret = 0;
+
+	spin_lock(&all->lock);
+	spin_lock(&region->lock);
+	if (all->active_invalidate_ranges) {
+		ret = -EAGAIN;
+	} else if (all->invalidate_seq % 2 || !(notifier->invalidate_seq % 2) ||
+		   all->invalidate_seq - notifier->invalidate_seq > U16_MAX) {
+		/* This kernel has another structure */
+		ret = -EOPNOTSUPP;
+	} else {
+		notifier->invalidate_seq += 2 * n;
+		all->invalidate_seq = notifier->invalidate_seq + 1;
+		region->stats.events += n;
+	}
+	spin_unlock(&region->lock);
+	spin_unlock(&all->lock);
+	return ret;
 }
 
 static bool nprdma_force_is(const struct nprdma_force_point *point,
@@ -148,6 +185,11 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 		return 0;
 	if (nprdma_force_is(point, "mmu_interval_notifier_insert"))
 		nprdma_force_notifier = (void *)regs->di;
+	if (nprdma_force_is(point, "down_read_killable")) {
+		if (READ_ONCE(beside))
+			nprdma_force_notify(nprdma_force_notifier, 1);
+		return 0;
+	}
 	if (READ_ONCE(hold) && nprdma_force_is(point, "get_zeroed_page")) {
 		regs->ip = (unsigned long)nprdma_force_hold;
 		return 1;
@@ -195,37 +237,6 @@ static int nprdma_force_shadow(const char *text,
 #else
 	return -EOPNOTSUPP;
 #endif
-}
-
-/*
- * As if notifications of the region had begun and ended one after the other:
- * each adds two to the kernel's number.
- */
-static int nprdma_force_notify(struct mmu_interval_notifier *notifier,
-			       unsigned long n)
-{
-	struct nprdma_kregion *region =
-		container_of(notifier, struct nprdma_kregion, notifier);
-	struct nprdma_force_subscriptions *all =
-		(void *)notifier->mm->notifier_subscriptions;
-	int ret = 0;
-
-	spin_lock(&all->lock);
-	spin_lock(&region->lock);
-	if (all->active_invalidate_ranges) {
-		ret = -EAGAIN;
-	} else if (all->invalidate_seq % 2 || !(notifier->invalidate_seq % 2) ||
-		   all->invalidate_seq - notifier->invalidate_seq > U16_MAX) {
-		/* This kernel has another structure */
-		ret = -EOPNOTSUPP;
-	} else {
-		notifier->invalidate_seq += 2 * n;
-		all->invalidate_seq = notifier->invalidate_seq + 1;
-		region->stats.events += n;
-	}
-	spin_unlock(&region->lock);
-	spin_unlock(&all->lock);
-	return ret;
 }
 
 /* On a write: a number of notifications of the last region, as if they came */
