@@ -290,6 +290,7 @@ static int npemu_cq_has_cause(npemu_cq_t *cq, int solicited_only)
 int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
 {
     npemu_cq_t *cq = npemu_cq(ibcq);
+    npemu_event_fd_t *event;
     int fire;
 
     if (cq->proc != npemu_self()) {
@@ -314,22 +315,13 @@ int npemu_req_notify_cq(struct ibv_cq *ibcq, int solicited_only)
     npemu_rlock_release(&cq->shm->lock);
 
     if (fire) {
-        npemu_cq_kick(cq);
+        event = &cq->proc->shm->channels[cq->shm->channel - 1].event;
+        atomic_fetch_add(&cq->shm->raised, 1);
+        npemu_event_fd_signal(event, event->signal_fd);
     } else {
         npemu_waits_sleep(&cq->waits, cq->proc);
     }
     return 0;
-}
-
-void npemu_cq_kick(npemu_cq_t *cq)
-{
-    npemu_event_fd_t *event;
-
-    if (cq->super.channel != NULL) {
-        event = &cq->proc->shm->channels[cq->shm->channel - 1].event;
-        atomic_fetch_add(&cq->shm->raised, 1);
-        npemu_event_fd_signal(event, event->signal_fd);
-    }
 }
 
 /* --- entries of a QP -------------------------------------------------------*/

@@ -51,8 +51,4 @@ int npemu_cq_refers(npemu_cq_t *cq, uint32_t qpn, uint32_t index);
  * when to call again, UINT64_MAX if nothing waits. */
 uint64_t npemu_cq_retry_all(npemu_proc_t *proc);
 
-/** Raise one event without a completion: legal, since programs poll the CQ
- * after an event. */
-void npemu_cq_kick(npemu_cq_t *cq);
-
 #endif

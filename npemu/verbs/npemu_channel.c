@@ -99,7 +99,7 @@ int npemu_destroy_comp_channel(struct ibv_comp_channel *ibchannel)
     return 0;
 }
 
-/* Take one event: its CQ, or NULL if the CQ has been destroyed. */
+/* Take one event: its CQ, or NULL if all have been destroyed. */
 static npemu_cq_t *npemu_channel_take(npemu_channel_t *channel)
 {
     npemu_cq_t *cq = NULL;
@@ -109,13 +109,18 @@ static npemu_cq_t *npemu_channel_take(npemu_channel_t *channel)
     for (link = channel->cqs.next; link != &channel->cqs; link = link->next) {
         cq = npemu_container_of(link, npemu_cq_t, channel_link);
         if (atomic_load(&cq->shm->raised) != cq->taken) {
-            ++cq->taken;
-            /* Moved to the end, so that no CQ starves another */
-            npemu_link_del(link);
-            npemu_link_add(&channel->cqs, link);
             break;
         }
-        cq = NULL;
+    }
+    if (cq != NULL) {
+        if (link == &channel->cqs) {
+            /* Signalled twice. poll() has shown it, so it is an event */
+            atomic_fetch_add(&cq->shm->raised, 1);
+        }
+        ++cq->taken;
+        /* Moved to the end, so that no CQ starves another */
+        npemu_link_del(&cq->channel_link);
+        npemu_link_add(&channel->cqs, &cq->channel_link);
     }
     pthread_mutex_unlock(&channel->lock);
     return cq;

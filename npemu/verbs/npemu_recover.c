@@ -9,7 +9,9 @@
 #include "engine/npemu_port.h"
 #include "engine/npemu_sq.h"
 #include "fabric/npemu_epoch.h"
+#include "fabric/npemu_event_fd.h"
 #include "verbs/npemu_async.h"
+#include "verbs/npemu_channel.h"
 #include "verbs/npemu_srq.h"
 
 static int npemu_recover_qp_is_done(void *arg, uint32_t index)
@@ -83,9 +85,25 @@ static void npemu_recover_orphans(npemu_proc_t *proc)
     }
 }
 
+/* Raise one event, which a dead process may not have raised, and signal those
+ * not taken yet again: it may have raised one and died before it signalled. */
+static void npemu_recover_events(npemu_cq_t *cq)
+{
+    npemu_channel_t *channel = npemu_channel(cq->super.channel);
+    uint32_t raised;
+
+    pthread_mutex_lock(&channel->lock);
+    raised = atomic_fetch_add(&cq->shm->raised, 1) + 1;
+    for (; raised != cq->taken; --raised) {
+        npemu_event_fd_signal(channel->event, channel->event->signal_fd);
+    }
+    pthread_mutex_unlock(&channel->lock);
+}
+
 void npemu_recover(npemu_proc_t *proc)
 {
     npemu_link_t *link;
+    npemu_cq_t *cq;
     npemu_qp_t *qp;
     npemu_srq_t *srq;
     unsigned i;
@@ -109,7 +127,10 @@ void npemu_recover(npemu_proc_t *proc)
         npemu_rq_recover(&srq->rq, npemu_recover_srq_is_done, srq);
     }
     for (link = proc->cqs.next; link != &proc->cqs; link = link->next) {
-        npemu_cq_kick(npemu_container_of(link, npemu_cq_t, link));
+        cq = npemu_container_of(link, npemu_cq_t, link);
+        if (cq->super.channel != NULL) {
+            npemu_recover_events(cq);
+        }
     }
     pthread_mutex_unlock(&proc->lock);
     npemu_recover_orphans(proc);

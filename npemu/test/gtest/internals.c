@@ -27,6 +27,11 @@ void npt_cq_unlock(struct ibv_cq *cq)
     npemu_rlock_release(&npemu_cq(cq)->shm->lock);
 }
 
+void npt_cq_raise(struct ibv_cq *cq)
+{
+    atomic_fetch_add(&npemu_cq(cq)->shm->raised, 1);
+}
+
 void npt_atomic_lock(struct ibv_context *context)
 {
     npemu_proc_t *proc = npemu_context_proc(context);

@@ -24,6 +24,9 @@ extern "C" {
 void npt_cq_lock(struct ibv_cq *cq);
 void npt_cq_unlock(struct ibv_cq *cq);
 
+/** Raise an event and die before it is signalled. */
+void npt_cq_raise(struct ibv_cq *cq);
+
 /** The lock of atomics on the memory of this process. */
 void npt_atomic_lock(struct ibv_context *context);
 void npt_atomic_unlock(struct ibv_context *context);

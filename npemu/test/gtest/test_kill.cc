@@ -125,6 +125,48 @@ TEST(test_kill, receives_of_ending_queue_pairs_return_once)
     }
 }
 
+/* A sender has raised an event of a queue and died before it signalled it,
+ * while an event of another one waits: each later event is of its own queue,
+ * and what poll() shows can be taken. */
+TEST(test_kill, events_stay_with_their_queues)
+{
+    Child victim([](Pipe &pipe) {
+        Side side;
+        Qp other(side.device, side.cq, side.cq);
+        connect_over(pipe, side.qp);
+        connect_over(pipe, other);
+        pipe.await();
+    });
+    Device device;
+    Channel channel(device);
+    Cq a(device, 16, &channel), b(device, 16, &channel);
+    Qp of_a(device, a, a), of_b(device, b, b);
+
+    connect_over(victim.pipe(), of_a);
+    connect_over(victim.pipe(), of_b);
+    of_b.write(0, {}, {0, 0});
+    ASSERT_EQ(0, ibv_req_notify_cq(b, 0));
+    ASSERT_TRUE(channel.readable(WAIT_MS));
+    of_a.send(1, {});
+    of_b.send(1, {});
+    npt_cq_raise(a);
+    victim.kill();
+    a.expect(1, IBV_WC_RETRY_EXC_ERR); /* the thread has been there */
+    b.expect(0);
+    b.expect(1, IBV_WC_RETRY_EXC_ERR);
+    while (channel.readable()) {
+        channel.take();
+    }
+
+    of_a.send(2, {});
+    of_b.send(2, {}); /* not polled: each arming raises an event */
+    for (auto *it : {&a, &a, &b, &b}) {
+        ASSERT_EQ(0, ibv_req_notify_cq(*it, 0));
+        EXPECT_EQ(it->cq, channel.take());
+        EXPECT_FALSE(channel.readable());
+    }
+}
+
 /* What a process of the fabric takes: descriptors, and segments mapped, which
  * may be in several pieces */
 static std::pair<size_t, size_t> held()
