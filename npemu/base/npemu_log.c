@@ -38,11 +38,7 @@ void npemu_log_write(npemu_log_level_t level, const char *fmt, ...)
         len = sizeof(line) - 2;
     }
     line[len++] = '\n';
-    if (npemu_file_write(STDERR_FILENO, line, len) < 0) {
-        /* There is no other place to report it */
-        errno = saved_errno;
-        return;
-    }
+    npemu_file_write(STDERR_FILENO, line, len); /* no other place reports it */
     errno = saved_errno;
 }
 

@@ -57,9 +57,6 @@ int npemu_is_device(const struct ibv_device *device);
 
 int npemu_query_device(struct ibv_context *context,
                        struct ibv_device_attr *device_attr);
-int npemu_query_device_ex(struct ibv_context *context,
-                          const struct ibv_query_device_ex_input *input,
-                          struct ibv_device_attr_ex *attr);
 
 /** As the function (not the macro) ibv_query_port: fills all of @a attr. With
  * NPEMU_LINK, width and speed are those nearest to its rate. */

@@ -86,35 +86,27 @@ static int shim_is_ours(const struct ibv_context *context)
     } \
     return real _args;
 
-#define SHIM_SERVE(_result, _name, _failure, _owner, _params, _args) \
-    SHIM_EXPORT _result ibv_##_name _params; \
-    SHIM_EXPORT _result ibv_##_name _params \
+#define SHIM_VERB(_result, _symbol, _is_ours, _ours, _failure, _params, _args) \
+    SHIM_EXPORT _result _symbol _params; \
+    SHIM_EXPORT _result _symbol _params \
     { \
-        if (shim_is_ours(_owner)) { \
-            return npemu_##_name _args; \
+        if (_is_ours) { \
+            return _ours; \
         } \
-        SHIM_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
+        SHIM_PASS(_result, #_symbol, _failure, _params, _args) \
     }
+
+#define SHIM_SERVE(_result, _name, _failure, _owner, _params, _args) \
+    SHIM_VERB(_result, ibv_##_name, shim_is_ours(_owner), npemu_##_name _args, \
+              _failure, _params, _args)
 
 #define SHIM_SERVE_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
-    SHIM_EXPORT _result _ibv_##_name _params \
-    { \
-        if (shim_is_ours(_owner)) { \
-            return npemu_##_name _args; \
-        } \
-        SHIM_PASS(_result, "_ibv_" #_name, _failure, _params, _args) \
-    }
+    SHIM_VERB(_result, _ibv_##_name, shim_is_ours(_owner), \
+              npemu_##_name _args, _failure, _params, _args)
 
 #define SHIM_REFUSE(_result, _name, _failure, _owner, _params, _args) \
-    SHIM_EXPORT _result ibv_##_name _params; \
-    SHIM_EXPORT _result ibv_##_name _params \
-    { \
-        if (shim_is_ours(_owner)) { \
-            errno = EOPNOTSUPP; \
-            return _failure; \
-        } \
-        SHIM_PASS(_result, "ibv_" #_name, _failure, _params, _args) \
-    }
+    SHIM_VERB(_result, ibv_##_name, shim_is_ours(_owner), \
+              (errno = EOPNOTSUPP, _failure), _failure, _params, _args)
 
 NPEMU_SHIM_SERVED(SHIM_SERVE)
 NPEMU_SHIM_HIDDEN(SHIM_SERVE_HIDDEN)
@@ -122,36 +114,16 @@ NPEMU_SHIM_UNSUPPORTED(SHIM_REFUSE)
 
 /* --- verbs that do not fit the table ------------------------------------- */
 
-SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
-                                          struct ibv_comp_cntr_caps *caps,
-                                          size_t caps_size);
-
-SHIM_EXPORT int _ibv_query_comp_cntr_caps(struct ibv_context *context,
-                                          struct ibv_comp_cntr_caps *caps,
-                                          size_t caps_size)
-{
-    if (shim_is_ours(context)) {
-        errno = EOPNOTSUPP;
-        return EOPNOTSUPP;
-    }
-    SHIM_PASS(int, "_ibv_query_comp_cntr_caps", EOPNOTSUPP,
-              (struct ibv_context *, struct ibv_comp_cntr_caps *, size_t),
-              (context, caps, caps_size))
-}
+SHIM_VERB(int, _ibv_query_comp_cntr_caps, shim_is_ours(context),
+          (errno = EOPNOTSUPP), EOPNOTSUPP,
+          (struct ibv_context *context, struct ibv_comp_cntr_caps *caps,
+           size_t caps_size), (context, caps, caps_size))
 
 /* A buffer names no device: npemu0 knows its own. */
-#define SHIM_BUF(_result, _name, _failure, _ours) \
-    SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf); \
-    SHIM_EXPORT _result ibv_##_name(struct ibv_buf *buf) \
-    { \
-        if (npemu_is_buf(buf)) { \
-            return _ours; \
-        } \
-        SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_buf *), (buf)) \
-    }
-
-SHIM_BUF(void, free_buf, (void)0, npemu_free_buf(buf))
-SHIM_BUF(int, export_buf_dmabuf_fd, -1, (errno = EOPNOTSUPP, -1))
+SHIM_VERB(void, ibv_free_buf, npemu_is_buf(buf), npemu_free_buf(buf), (void)0,
+          (struct ibv_buf *buf), (buf))
+SHIM_VERB(int, ibv_export_buf_dmabuf_fd, npemu_is_buf(buf),
+          (errno = EOPNOTSUPP, -1), -1, (struct ibv_buf *buf), (buf))
 
 static size_t shim_count(struct ibv_device **list)
 {
@@ -252,14 +224,8 @@ SHIM_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 }
 
 #define SHIM_DEVICE(_result, _name, _failure, _ours) \
-    SHIM_EXPORT _result ibv_##_name(struct ibv_device *device) \
-    { \
-        if (npemu_is_device(device)) { \
-            return _ours; \
-        } \
-        SHIM_PASS(_result, "ibv_" #_name, _failure, (struct ibv_device *), \
-                  (device)) \
-    }
+    SHIM_VERB(_result, ibv_##_name, npemu_is_device(device), _ours, _failure, \
+              (struct ibv_device *device), (device))
 
 /* It has no index, because it is no device of the kernel */
 SHIM_DEVICE(const char *, get_device_name, NULL, npemu_get_device_name(device))

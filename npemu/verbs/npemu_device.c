@@ -164,13 +164,6 @@ static int npemu_query_device_ex_op(struct ibv_context *context,
     return 0;
 }
 
-int npemu_query_device_ex(struct ibv_context *context,
-                          const struct ibv_query_device_ex_input *input,
-                          struct ibv_device_attr_ex *attr)
-{
-    return npemu_query_device_ex_op(context, input, attr, sizeof(*attr));
-}
-
 int npemu_query_port(struct ibv_context *context, uint8_t port_num,
                      struct ibv_port_attr *attr)
 {
