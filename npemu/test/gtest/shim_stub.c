@@ -20,36 +20,35 @@ STUB_EXPORT int shim_stub_found; /* devices that ibv_import_device() saw */
 
 static struct ibv_device shim_stub_device = {.name = "stub0"};
 
+#define STUB_CALLED(_result, _name, _failure, _params) \
+    STUB_EXPORT _result _name _params; \
+    STUB_EXPORT _result _name _params \
+    { \
+        shim_stub_called = #_name; \
+        return _failure; \
+    }
 #define STUB(_result, _name, _failure, _owner, _params, _args) \
-    STUB_EXPORT _result ibv_##_name _params; \
-    STUB_EXPORT _result ibv_##_name _params \
-    { \
-        shim_stub_called = "ibv_" #_name; \
-        return _failure; \
-    }
-
+    STUB_CALLED(_result, ibv_##_name, _failure, _params)
 #define STUB_HIDDEN(_result, _name, _failure, _owner, _params, _args) \
-    STUB_EXPORT _result _ibv_##_name _params \
-    { \
-        shim_stub_called = "_ibv_" #_name; \
-        return _failure; \
-    }
+    STUB_CALLED(_result, _ibv_##_name, _failure, _params)
 
 NPEMU_SHIM_SERVED(STUB)
 NPEMU_SHIM_UNSUPPORTED(STUB)
 NPEMU_SHIM_HIDDEN(STUB_HIDDEN)
 
-#define STUB_DEVICE(_result, _name, _failure) \
-    STUB_EXPORT _result ibv_##_name(struct ibv_device *device) \
-    { \
-        shim_stub_called = "ibv_" #_name; \
-        return _failure; \
-    }
-
-STUB_DEVICE(const char *, get_device_name, device->name)
-STUB_DEVICE(__be64, get_device_guid, 0)
-STUB_DEVICE(int, get_device_index, 7)
-STUB_DEVICE(struct ibv_context *, open_device, NULL)
+STUB_CALLED(const char *, ibv_get_device_name, device->name,
+            (struct ibv_device *device))
+STUB_CALLED(__be64, ibv_get_device_guid, 0, (struct ibv_device *device))
+STUB_CALLED(int, ibv_get_device_index, 7, (struct ibv_device *device))
+STUB_CALLED(struct ibv_context *, ibv_open_device, NULL,
+            (struct ibv_device *device))
+STUB_CALLED(int, ibv_query_port, 0,
+            (struct ibv_context *context, uint8_t port,
+             struct _compat_ibv_port_attr *attr))
+STUB_CALLED(int, ibv_fork_init, 0, (void))
+STUB_CALLED(int, ibv_export_buf_dmabuf_fd, -1, (struct ibv_buf *buf))
+STUB_CALLED(void, ibv_free_buf, , (struct ibv_buf *buf))
+STUB_CALLED(void, ibv_ack_async_event, , (struct ibv_async_event *event))
 
 STUB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
@@ -79,35 +78,4 @@ STUB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     }
     shim_stub_called = "ibv_import_device";
     return NULL;
-}
-
-STUB_EXPORT void ibv_free_buf(struct ibv_buf *buf);
-STUB_EXPORT void ibv_free_buf(struct ibv_buf *buf)
-{
-    shim_stub_called = "ibv_free_buf";
-}
-
-STUB_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf);
-STUB_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buf)
-{
-    shim_stub_called = "ibv_export_buf_dmabuf_fd";
-    return -1;
-}
-
-STUB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port,
-                               struct _compat_ibv_port_attr *attr)
-{
-    shim_stub_called = "ibv_query_port";
-    return 0;
-}
-
-STUB_EXPORT void ibv_ack_async_event(struct ibv_async_event *event)
-{
-    shim_stub_called = "ibv_ack_async_event";
-}
-
-STUB_EXPORT int ibv_fork_init(void)
-{
-    shim_stub_called = "ibv_fork_init";
-    return 0;
 }
