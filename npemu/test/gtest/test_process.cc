@@ -90,7 +90,7 @@ static double seconds()
  * writes any more; nor does it leave its place before that. */
 TEST(test_process_death, peer_calls_exec)
 {
-    constexpr int COUNT = 8;
+    constexpr int COUNT = 16;
     Child peer([](Pipe &pipe) {
         Side side;
         connect_over(pipe, side.qp);
