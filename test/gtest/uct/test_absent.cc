@@ -503,6 +503,34 @@ TEST_F(test_absent, peer_connects_again_while_the_service_is_busy)
     EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
 }
 
+/* The put that is executed meanwhile waits itself. The requester is connected
+ * only when that can undo nothing any more. */
+TEST_F(test_absent, peer_connects_again_while_its_put_is_executed)
+{
+    std::atomic<bool> is_connected{false};
+
+    m_requester->post(store(*m_absent, page, 8), bytes_of(99));
+    await_faults(1);
+    m_requester->leave();
+    std::thread provider([&]() {
+        /* Without this time the test would prove less, but not fail */
+        for (int i = 0; (i < 200) && !is_connected; ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+        m_held.provide(1);
+    });
+    svc_requester next(*m_entity);
+    EXPECT_EQ(1u, m_entity->counter("served_stores"));
+    is_connected = true;
+    provider.join();
+    *m_absent->ptr<uint64_t>(page) = 5; /* As its NIC could write now */
+    for (unsigned i = 0; i < num_pages; ++i) {
+        ASSERT_EQ(UCT_NPRDMA_SVC_OK,
+                  next.status(store(*m_present, 0, 8), bytes_of(i)));
+    }
+    EXPECT_EQ(5u, *m_absent->ptr<uint64_t>(page));
+}
+
 /* What is closed does not wait for ever for a page */
 TEST_F(test_absent, closed_meanwhile)
 {

@@ -356,7 +356,8 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
         uct_nprdma_responder_send_rep(iface, resp);
     } else if (status != UCS_ERR_NO_RESOURCE) {
         uct_nprdma_responder_reject(iface, packet, UCT_NPRDMA_CM_REASON_NO_RES);
-    } /* Else the REQ of kind AM is on its way: this one is repeated */
+    } /* Else the REQ of kind AM is on its way, or an earlier put is being
+       * executed: this one is repeated */
 }
 
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,

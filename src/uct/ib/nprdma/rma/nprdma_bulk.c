@@ -16,7 +16,10 @@ void uct_nprdma_bulk_want(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma)
     uct_nprdma_net_ep_t *ep = &rma->ep->net;
     ucs_status_t status;
 
-    if (!iface->config->has_bulk_qp) {
+    /* The target accepts `svc` when it executes no put of an earlier endpoint
+     * any more, which could undo what a slice writes */
+    if (!iface->config->has_bulk_qp ||
+        (ep->svc.state != UCT_NPRDMA_CONN_CONNECTED)) {
         return;
     }
 

@@ -40,6 +40,10 @@
 /* Time between tries of the thread while progress executes requests */
 #define UCT_NPRDMA_SERVICE_RETRY_NS     20000
 
+/* Looks of a new connection at the request that is being executed, in such
+ * intervals, before the peer has to ask again */
+#define UCT_NPRDMA_SERVICE_SETTLE       10
+
 /* Time slice that the thread requests; 100 us is the shortest that Linux
  * grants */
 #define UCT_NPRDMA_SERVICE_SLICE_NS     100000
@@ -519,13 +523,14 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service)
 /* ---- connections ---- */
 
 static ucs_status_t
-uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
-                                  uint8_t port_num,
-                                  const uct_nprdma_qp_addr_t *peer,
-                                  uint32_t local_psn,
-                                  uct_nprdma_service_conn_t *conn)
+uct_nprdma_service_conn_new(uct_nprdma_service_t *service, uint8_t port_num,
+                            const uct_nprdma_qp_addr_t *peer,
+                            uint32_t local_psn,
+                            uct_nprdma_service_conn_t **conn_p)
 {
-    uct_nprdma_qp_params_t params = {
+    uct_nprdma_service_conn_t *conn = ucs_calloc(1, sizeof(*conn),
+                                                 "nprdma_service_conn");
+    uct_nprdma_qp_params_t params   = {
         .send_cq     = service->send_cq,
         .recv_cq     = service->recv_cq,
         .srq         = service->srq,
@@ -536,10 +541,15 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
     uint32_t max_inline;
     ucs_status_t status;
 
+    if (conn == NULL) {
+        ucs_error("failed to allocate a service connection");
+        return UCS_ERR_NO_MEMORY;
+    }
+
     status = uct_nprdma_qp_create(&service->md->super, port_num, &params,
                                   &conn->qp, &max_inline);
     if (status != UCS_OK) {
-        return status;
+        goto err_free;
     }
 
     /* A requester posts the receive for a reply before it sends the request.
@@ -549,15 +559,37 @@ uct_nprdma_service_conn_create_qp(uct_nprdma_service_t *service,
                                    local_psn, peer,
                                    &service->md->super.config.path, 0);
     if (status != UCS_OK) {
-        service->md->super.verbs->destroy_qp(conn->qp);
-        return status;
+        goto err_qp;
     }
 
     ucs_queue_head_init(&conn->parked);
     conn->qpn        = conn->qp->qp_num;
     conn->is_alive   = 1;
     conn->max_inline = ucs_min(max_inline, (uint32_t)UCT_NPRDMA_SERVICE_INLINE);
+    *conn_p          = conn;
     return UCS_OK;
+
+err_qp:
+    service->md->super.verbs->destroy_qp(conn->qp);
+err_free:
+    ucs_free(conn);
+    return status;
+}
+
+/* A new connection may be of a requester whose earlier put is being executed,
+ * and waits for a page perhaps. What the NIC writes for the new one must not be
+ * undone by that. Later puts find the connection counted, see
+ * uct_nprdma_service_may_change(). Zero if there is still one that does not. */
+static int uct_nprdma_service_settle(uct_nprdma_service_t *service)
+{
+    struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
+    int i;
+
+    for (i = 0; (i < UCT_NPRDMA_SERVICE_SETTLE) &&
+                atomic_load(&service->is_changing); ++i) {
+        nanosleep(&interval, NULL);
+    }
+    return i < UCT_NPRDMA_SERVICE_SETTLE;
 }
 
 ucs_status_t
@@ -566,8 +598,9 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           uct_nprdma_executed_t *executed,
                           uct_nprdma_service_conn_t **conn_p, uint32_t *qpn_p)
 {
-    uct_nprdma_service_conn_t *conn;
     ucs_status_t status = UCS_OK;
+    uct_nprdma_service_conn_t *conn;
+    unsigned num_accepted;
     khiter_t iter;
     int ret;
 
@@ -583,19 +616,14 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
         return status;
     }
 
-    conn = ucs_calloc(1, sizeof(*conn), "nprdma_service_conn");
-    if (conn == NULL) {
-        ucs_error("failed to allocate a service connection");
-        return UCS_ERR_NO_MEMORY;
-    }
-
-    /* The peer cannot send before it knows this queue pair's number, so the
+    /* The peer cannot send before it knows the queue pair's number, so the
      * connection is counted, and in the table, in time */
-    conn->seen_accepted = atomic_fetch_add(&service->num_accepted, 1) + 1;
-    status = uct_nprdma_service_conn_create_qp(service, port_num, peer,
-                                               local_psn, conn);
+    num_accepted = atomic_fetch_add(&service->num_accepted, 1) + 1;
+    status       = uct_nprdma_service_settle(service) ?
+                   uct_nprdma_service_conn_new(service, port_num, peer,
+                                               local_psn, &conn) :
+                   UCS_ERR_NO_RESOURCE;
     if (status != UCS_OK) {
-        ucs_free(conn);
         return status;
     }
 
@@ -614,6 +642,7 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
         conn->executed = executed;
         uct_nprdma_executed_join(executed);
     }
+    conn->seen_accepted                  = num_accepted;
     kh_value(&service->conns_hash, iter) = conn;
     ucs_list_add_tail(&service->conns, &conn->list);
     ++service->num_conns;

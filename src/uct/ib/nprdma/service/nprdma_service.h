@@ -43,8 +43,9 @@ void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
 /* Create the responder's side of a connection, ready to receive. `executed`
- * counts its requests; NULL: no messages follow requests. Safe in any
- * thread. */
+ * counts its requests; NULL: no messages follow requests.
+ * UCS_ERR_NO_RESOURCE: try later, because a put or atomic that may be of this
+ * peer takes long. Safe in any thread. */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,

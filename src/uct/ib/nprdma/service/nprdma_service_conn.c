@@ -153,15 +153,26 @@ int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
                                   uct_nprdma_service_conn_t *conn,
                                   const uct_nprdma_svc_request_t *request)
 {
-    if ((request->type != UCT_NPRDMA_SVC_STORE) &&
-        (request->type != UCT_NPRDMA_SVC_ATOMIC)) {
-        return 1;
+    int changes = (request->type == UCT_NPRDMA_SVC_STORE) ||
+                  (request->type == UCT_NPRDMA_SVC_ATOMIC);
+
+    if (ucs_unlikely(changes && (!conn->is_alive ||
+                                 (conn->seen_accepted !=
+                                  atomic_load(&service->num_accepted))))) {
+        atomic_store(&service->is_changing, 0);
+        if (!uct_nprdma_service_conn_check(service, conn)) {
+            return 0;
+        }
     }
 
-    return ucs_likely(conn->is_alive &&
-                      (conn->seen_accepted ==
-                       atomic_load(&service->num_accepted))) ||
-           uct_nprdma_service_conn_check(service, conn);
+    /* A connection that is accepted from now on waits until the request is
+     * executed: see uct_nprdma_service_settle() */
+    if (atomic_load_explicit(&service->is_changing, memory_order_relaxed) !=
+        changes) {
+        atomic_store(&service->is_changing, changes);
+    }
+    return !changes ||
+           (conn->seen_accepted == atomic_load(&service->num_accepted));
 }
 
 void uct_nprdma_service_end_executed(uct_nprdma_service_conn_t *conn)
