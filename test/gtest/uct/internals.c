@@ -32,6 +32,11 @@ void waits_since(uct_ep_h ep, double seconds)
     }
 }
 
+void forget_messages(uct_ep_h ep)
+{
+    ucs_derived_of(ep, uct_nprdma_ep_t)->rma.rma->num_behind = 0;
+}
+
 static uct_nprdma_rma_res_t *spares_side(uct_iface_h iface)
 {
     return ucs_derived_of(iface, uct_nprdma_rma_iface_t)->res;

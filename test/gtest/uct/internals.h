@@ -34,6 +34,9 @@ int conn_is_connecting(uct_ep_h ep, unsigned kind);
 /** @return Nonzero if a connection is there. */
 int conn_is_connected(uct_ep_h ep, unsigned kind);
 
+/** Let an endpoint send messages as if none waited at the peer. */
+void forget_messages(uct_ep_h ep);
+
 /** @return Nonzero if all destroyed endpoints of an interface are freed. */
 int eps_are_freed(uct_iface_h iface);
 

@@ -277,6 +277,39 @@ TEST_F(test_message_order, message_outlives_its_connection)
     m_ab = m_a->connect(m_b->address());
 }
 
+/* A peer that sends more than the target keeps loses one, as it does if the
+ * target has no memory for it. None of those that have arrived behind it is
+ * delivered, and the endpoint fails. */
+TEST_F(test_message_order, nothing_passes_a_lost_message)
+{
+    complaints log;
+
+    hook_gate_close(m_ab, SVC, HOOK_SEND);
+    ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
+    for (uint64_t i = 0; i < 80; ++i) {
+        forget_messages(m_ab);
+        ASSERT_EQ(UCS_OK, message(m_ab, i));
+        m_a->progress();
+        if (i < 60) {
+            m_b->progress();
+        }
+    }
+    m_b->progress(); /* Takes some of the messages behind the lost one */
+    ASSERT_EQ(1u, log.lines().size());
+    EXPECT_NE(std::string::npos, log.lines()[0].find("cannot be kept (64"));
+    hook_let_go();
+    await([&]() {
+        sched_yield(); /* The service's thread executes the put */
+        return *remote_word(other) == 5;
+    });
+    idle([&]() { m_b->progress(); });
+    EXPECT_TRUE(m_deliveries.empty());
+    message(m_ab, 80);
+    m_a->wait([&]() { return m_a->failed.count(m_ab) > 0; });
+    m_a->disconnect(m_ab);
+    m_ab = m_a->connect(m_b->address());
+}
+
 class test_message_order_lost : public test_message_order {
 protected:
     config_t config() override

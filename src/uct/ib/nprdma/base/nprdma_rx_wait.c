@@ -5,6 +5,7 @@
 #endif
 
 #include "nprdma_rx_wait.h"
+#include "uct/ib/nprdma/net/nprdma_cm.h"
 #include "uct/ib/nprdma/net/nprdma_responder.h"
 #include "uct/ib/nprdma/rma/nprdma_rma_flush.h"
 
@@ -50,6 +51,24 @@ static int uct_nprdma_rx_wait_is_ready(uct_nprdma_service_t *service,
                                     uct_nprdma_executed_count(executed));
 }
 
+static void uct_nprdma_rx_wait_free(uct_nprdma_executed_t *executed)
+{
+    uct_nprdma_rx_wait_t *wait;
+
+    ucs_queue_for_each_extract(wait, &executed->waiting, queue, 1) {
+        ucs_free(wait);
+    }
+    executed->num_waiting = 0;
+}
+
+/* Drop the messages of an endpoint, which is in the list */
+static void uct_nprdma_rx_wait_drop(uct_nprdma_executed_t *executed)
+{
+    uct_nprdma_rx_wait_free(executed);
+    ucs_list_del(&executed->list);
+    uct_nprdma_executed_leave(executed);
+}
+
 static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
                                    uct_nprdma_executed_t *executed,
                                    const struct ibv_wc *wc,
@@ -60,11 +79,16 @@ static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
     if (executed->num_waiting < UCT_NPRDMA_RX_WAIT_MAX) {
         wait = ucs_malloc(sizeof(*wait) + hdr->length, "nprdma_rx_wait");
     }
+    if (executed->num_waiting == 0) {
+        uct_nprdma_executed_join(executed);
+        ucs_list_add_tail(&iface->rx.waiting, &executed->list);
+    }
     if (wait == NULL) {
-        /* A message must not be lost and the next one delivered */
+        /* No message behind a lost one is delivered. Some may have arrived */
         ucs_error("a message of a peer that follows requests cannot be kept "
                   "(%u wait), closing the connection", executed->num_waiting);
-        uct_nprdma_executed_end(executed);
+        uct_nprdma_rx_wait_free(executed);
+        executed->is_lost = 1;
         uct_nprdma_responder_fin(iface, wc->qp_num);
         return;
     }
@@ -74,25 +98,9 @@ static void uct_nprdma_rx_wait_add(uct_nprdma_net_iface_t *iface,
     wait->am_id       = hdr->am_id;
     wait->length      = hdr->length;
     memcpy(wait->data, hdr + 1, hdr->length);
-    if (executed->num_waiting++ == 0) {
-        uct_nprdma_executed_join(executed);
-        ucs_list_add_tail(&iface->rx.waiting, &executed->list);
-    }
     ucs_queue_push(&executed->waiting, &wait->queue);
+    ++executed->num_waiting;
     ++iface->stats->am_rx_waited;
-}
-
-/* Drop the messages of an endpoint, which is in the list */
-static void uct_nprdma_rx_wait_drop(uct_nprdma_executed_t *executed)
-{
-    uct_nprdma_rx_wait_t *wait;
-
-    ucs_queue_for_each_extract(wait, &executed->waiting, queue, 1) {
-        ucs_free(wait);
-    }
-    executed->num_waiting = 0;
-    ucs_list_del(&executed->list);
-    uct_nprdma_executed_leave(executed);
 }
 
 static void uct_nprdma_rx_wait_deliver(uct_nprdma_net_iface_t *iface,
@@ -118,6 +126,10 @@ static unsigned uct_nprdma_rx_wait_run(uct_nprdma_net_iface_t *iface,
     unsigned count = 0;
     const uct_nprdma_rx_wait_t *wait;
     int is_ended;
+
+    if (executed->is_lost && (uct_nprdma_cm_hint(&iface->cm.num_dying) > 0)) {
+        return 0; /* Its queue pair may have received more */
+    }
 
     while (executed->num_waiting > 0) {
         /* In this order: what was executed before the end counts */
@@ -156,6 +168,11 @@ int uct_nprdma_rx_wait_check(uct_nprdma_net_iface_t *iface,
     executed = uct_nprdma_responder_executed(iface, wc->qp_num);
     if (executed == NULL) {
         return 1;
+    }
+
+    if (executed->is_lost) {
+        uct_nprdma_executed_leave(executed);
+        return 0;
     }
 
     if (executed->num_waiting > 0) {

@@ -27,8 +27,10 @@ typedef struct uct_nprdma_executed {
     /* Used by the progress of the interface only */
     ucs_queue_head_t     waiting;     /* Messages, in order */
     unsigned             num_waiting;
+    /* A message is lost: those behind it are dropped */
+    int                  is_lost;
     ucs_list_link_t      list;        /* In iface->rx.waiting if there are
-                                       * any */
+                                       * any, or is_lost */
 } uct_nprdma_executed_t;
 
 
