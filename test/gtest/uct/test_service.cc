@@ -2,6 +2,8 @@
 
 #include "uct_test.h"
 
+#include <algorithm>
+
 #include <unistd.h>
 
 /* The service of a target that makes no progress, unless the test says so */
@@ -107,6 +109,58 @@ TEST_F(test_service, active_messages_are_stuck)
     m_entity.add_progress(&m_target);
     m_entity.flush(m_ep);
     m_entity.wait([&]() { return arrived == sent; });
+}
+
+/* Messages that lack a slot wait among the pending requests. A put that is
+ * pending behind them, of another endpoint, does not. */
+TEST_F(test_service, pending_put_passes_messages_without_slots)
+{
+    struct request : uct_pending_req_t {
+        std::function<ucs_status_t()> start;
+        ucs_status_t                  status = UCS_OK;
+    };
+    auto run          = [](uct_pending_req_t *self) {
+        auto *req = static_cast<request*>(self);
+        return req->status = req->start();
+    };
+    auto fill         = [](void *, void *) -> size_t { return 4000; };
+    const uint64_t is = 7;
+    uct_ep_h ep       = nullptr;
+    request message, write;
+
+    message.func  = write.func = run;
+    message.start = [&]() {
+        ssize_t sent = uct_ep_am_bcopy(ep, 1, fill, nullptr, 0);
+        return (ucs_status_t)std::min<ssize_t>(sent, UCS_OK);
+    };
+    write.start   = [&]() {
+        return uct_ep_put_short(m_ep, &is, sizeof(is), m_memory.address(),
+                                m_rkey);
+    };
+    write.status  = UCS_INPROGRESS;
+    put(1);
+    m_entity.flush(m_ep);
+    while (message.status == UCS_OK) { /* Until one gets no slot at all */
+        ep = m_entity.connect(m_target.address());
+        run(&message);
+        for (unsigned refused = message.status != UCS_OK; refused < 1000;) {
+            refused = (message.start() == UCS_OK) ? 0 : refused + 1;
+            m_entity.progress();
+        }
+    }
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(ep, &message, 0));
+    ASSERT_EQ(UCS_OK, uct_ep_pending_add(m_ep, &write, 0));
+    idle([this]() { m_entity.progress(); });
+    EXPECT_EQ(UCS_ERR_NO_RESOURCE, message.status);
+    EXPECT_EQ(UCS_OK, write.status);
+    uct_iface_progress_enable(m_target.iface(),
+                              UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    m_entity.add_progress(&m_target);
+    m_entity.wait([&]() {
+        return (message.status == UCS_OK) && (write.status == UCS_OK);
+    });
+    m_entity.flush(m_ep);
+    EXPECT_EQ(is, *m_memory.ptr<uint64_t>());
 }
 
 /* Only an event can make it use the CPU, and a request is one */

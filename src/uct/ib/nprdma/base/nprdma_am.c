@@ -16,7 +16,7 @@
 
 #define UCT_NPRDMA_AM_CHECK_RES(_iface, _ep, _follows_p) \
     if (ucs_unlikely(!uct_nprdma_am_admit(_iface, _ep, _follows_p))) { \
-        return uct_nprdma_net_ep_refusal(&(_ep)->net); \
+        return uct_nprdma_ep_refuse_am(_iface, _ep); \
     }
 
 
@@ -225,7 +225,7 @@ ssize_t uct_nprdma_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id,
     UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
     slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
-        return uct_nprdma_net_ep_refusal(&ep->net);
+        return uct_nprdma_ep_refuse_am(iface, ep);
     }
 
     length = pack_cb(slot->data + sizeof(uct_nprdma_am_hdr_t), arg);
@@ -266,7 +266,7 @@ ucs_status_t uct_nprdma_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id,
     UCT_NPRDMA_AM_CHECK_RES(iface, ep, &follows);
     slot = uct_nprdma_conn_tx_slot(&iface->net, &ep->net.am);
     if (ucs_unlikely(slot == NULL)) {
-        return uct_nprdma_net_ep_refusal(&ep->net);
+        return uct_nprdma_ep_refuse_am(iface, ep);
     }
 
     dest = slot->data + sizeof(uct_nprdma_am_hdr_t);

@@ -98,6 +98,7 @@ static UCS_CLASS_INIT_FUNC(uct_nprdma_ep_t, const uct_ep_params_t *params)
     ucs_trace_func("iface=%p ep=%p", iface, self);
 
     ucs_list_head_init(&self->flushes);
+    ucs_list_head_init(&self->lacking);
     for (kind = 0; kind < UCT_NPRDMA_CONN_KIND_LAST; ++kind) {
         uct_nprdma_conn_init(&self->net.conns[kind]);
     }
@@ -315,6 +316,7 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
 
     ucs_trace_data("ep %p: dispatching pending request %p", ep, req);
 
+    iface->am_lacks           = 0;
     iface->net.tx.starved     = 0;
     iface->net.tx.dispatching = &ep->net;
     ep->net.blocked          &= ~UCT_NPRDMA_EP_PENDING;
@@ -333,15 +335,36 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     }
 
     if (iface->net.tx.starved) {
-        /* Other endpoints lack the same resource; this one is first at the next
-         * dispatch */
         iface->net.tx.exhausted = 1;
-        return UCS_ARBITER_CB_RESULT_STOP;
+        if (!iface->am_lacks) {
+            /* Other endpoints lack the same resource; this one is first at the
+             * next dispatch */
+            return UCS_ARBITER_CB_RESULT_STOP;
+        }
+
+        /* Puts and gets do not lack it, and a peer that receives nothing may
+         * keep it for long */
+        if (ucs_list_is_empty(&ep->lacking)) {
+            ucs_list_add_tail(&iface->lacking, &ep->lacking);
+        }
+        return UCS_ARBITER_CB_RESULT_DESCHED_GROUP;
     }
 
     /* uct_nprdma_net_ep_schedule() is called when the resource of this endpoint
      * is back */
     return UCS_ARBITER_CB_RESULT_DESCHED_GROUP;
+}
+
+void uct_nprdma_ep_try_lacking(uct_nprdma_iface_t *iface)
+{
+    unsigned count = ucs_max(iface->net.tx.pool.num_free, 1u);
+    uct_nprdma_ep_t *ep;
+
+    for (; (count > 0) && !ucs_list_is_empty(&iface->lacking); --count) {
+        ep = ucs_list_extract_head(&iface->lacking, uct_nprdma_ep_t, lacking);
+        ucs_list_head_init(&ep->lacking);
+        uct_nprdma_net_ep_schedule(&iface->net, &ep->net);
+    }
 }
 
 static ucs_arbiter_cb_result_t
@@ -368,6 +391,8 @@ void uct_nprdma_ep_pending_purge(uct_ep_h tl_ep,
     ucs_arbiter_group_purge(&iface->net.tx.arbiter, &ep->net.arb_group,
                             uct_nprdma_ep_purge_elem, &args);
     ep->net.blocked &= ~UCT_NPRDMA_EP_PENDING;
+    ucs_list_del(&ep->lacking);
+    ucs_list_head_init(&ep->lacking);
 }
 
 /* Flush connections that have failed: wait until their WRs are flushed */
@@ -425,7 +450,7 @@ uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 {
     if (ep->net.am.unsignaled > 0) {
         if (!uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
-            return UCS_ERR_NO_RESOURCE;
+            return uct_nprdma_ep_refuse_am(iface, ep);
         }
         return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, comp);
     }
@@ -454,7 +479,7 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 
     if (am_busy && (ep->net.am.unsignaled > 0) &&
         !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
-        status = uct_nprdma_net_ep_refusal(&ep->net);
+        status = uct_nprdma_ep_refuse_am(iface, ep);
         goto err_free;
     }
 

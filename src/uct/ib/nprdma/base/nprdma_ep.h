@@ -13,6 +13,7 @@ typedef struct uct_nprdma_ep {
         uct_nprdma_net_ep_t net;    /* its base class */
     };
     ucs_list_link_t         flushes; /* that have not called the user */
+    ucs_list_link_t         lacking; /* In iface->lacking, or alone */
 } uct_nprdma_ep_t;
 
 
@@ -25,6 +26,21 @@ void uct_nprdma_ep_fail(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 /* Free endpoints that the user has destroyed, when their last WRs are done or
  * by force */
 void uct_nprdma_ep_reap(uct_nprdma_iface_t *iface, int force);
+
+
+/* Refuse a message. If it lacks what endpoints share, the dispatcher knows that
+ * puts and gets do not. */
+static inline ucs_status_t
+uct_nprdma_ep_refuse_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep)
+{
+    iface->am_lacks = iface->net.tx.starved;
+    return uct_nprdma_net_ep_refusal(&ep->net);
+}
+
+
+/* Dispatch messages that lacked a slot or an entry of the send CQ: as many as
+ * there are slots now, and one at least, because a pool may have grown */
+void uct_nprdma_ep_try_lacking(uct_nprdma_iface_t *iface);
 
 
 /* Callback of the arbiter: try one pending request; arg is the interface */

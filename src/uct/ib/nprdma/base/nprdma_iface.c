@@ -397,6 +397,7 @@ UCS_CLASS_INIT_FUNC(uct_nprdma_iface_t, uct_md_h tl_md, uct_worker_h worker,
     self->stash.valid = 0;
     ucs_list_head_init(&self->net.rx.waiting);
     ucs_list_head_init(&self->closing);
+    ucs_list_head_init(&self->lacking);
     status = uct_nprdma_iface_init_port(self, &config, params);
     if (status != UCS_OK) {
         return status;

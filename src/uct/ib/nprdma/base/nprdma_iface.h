@@ -71,6 +71,10 @@ typedef struct uct_nprdma_iface {
     uct_worker_cb_id_t      serve_id;       /* see uct_nprdma_iface_serve() */
     /* Destroyed endpoints with outstanding WRs */
     ucs_list_link_t         closing;
+    /* Endpoints whose first pending request is a message that lacks what
+     * messages of all endpoints share: see uct_nprdma_ep_try_lacking() */
+    ucs_list_link_t         lacking;
+    int                     am_lacks;       /* The last message did */
     int                     event_fd;       /* epoll: channel, wakeup_fd */
 
     struct {

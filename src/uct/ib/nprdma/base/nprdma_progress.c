@@ -373,6 +373,7 @@ uct_nprdma_iface_progress_slow(uct_nprdma_iface_t *iface, int rx_empty)
         uct_nprdma_responder_reap(&iface->net);
     }
 
+    uct_nprdma_ep_try_lacking(iface);
     ucs_arbiter_dispatch(&iface->net.tx.arbiter, 1,
                          uct_nprdma_ep_process_pending, iface);
     return count;
@@ -424,6 +425,7 @@ static unsigned uct_nprdma_iface_poll(uct_nprdma_iface_t *iface)
     }
 
     if (ucs_unlikely(!ucs_arbiter_is_empty(&iface->net.tx.arbiter) ||
+                     !ucs_list_is_empty(&iface->lacking) ||
                      iface->net.tx.reap || iface->net.tx.post_failed ||
                      uct_nprdma_cm_hint(&iface->net.cm.attention) ||
                      uct_nprdma_cm_hint(&iface->net.cm.num_in_flight) ||
@@ -510,7 +512,8 @@ ucs_status_t uct_nprdma_iface_event_arm(uct_iface_h tl_iface, unsigned events)
         uct_nprdma_cm_hint(&iface->net.cm.num_dying) ||
         uct_nprdma_rma_retry(&iface->rma) || iface->net.tx.post_failed ||
         !(iface->net.tx.exhausted ||
-          ucs_arbiter_is_empty(&iface->net.tx.arbiter))) {
+          (ucs_arbiter_is_empty(&iface->net.tx.arbiter) &&
+           ucs_list_is_empty(&iface->lacking)))) {
         return UCS_ERR_BUSY;
     }
 
