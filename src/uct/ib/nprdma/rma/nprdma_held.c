@@ -129,7 +129,7 @@ uct_nprdma_held_request(uct_nprdma_rma_iface_t *iface, uct_nprdma_rma_t *rma,
     return UCS_OK;
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status)
@@ -137,7 +137,7 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_t *op = reply->op;
 
     if (op->rma->status != UCS_OK) {
-        return NULL; /* The end of the connection completes all operations */
+        return; /* The end of the connection completes all operations */
     }
 
     op->status = *status;
@@ -154,7 +154,6 @@ uct_nprdma_held_reply(uct_nprdma_rma_iface_t *iface,
         }
     }
     uct_nprdma_op_complete(iface, op);
-    return NULL;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_held_kind = {

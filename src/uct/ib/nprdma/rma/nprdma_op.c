@@ -135,24 +135,22 @@ static int uct_nprdma_op_piece_map(uct_nprdma_mem_md_t *md,
     ucs_status_t status;
 
     if (md->odp != NULL) {
-        piece->range        = NULL;
         piece->is_on_demand = 1;
         return 1;
     }
 
     status = nprdma_monitor_register_local(md->monitor, address, piece->length,
-                                           &piece->own);
+                                           &piece->range);
     if (ucs_unlikely(status != UCS_OK)) {
+        piece->range.region = NULL;
         uct_nprdma_mem_no_region(md, address, piece->length, status);
         return 0;
     }
 
     /* Rule "reach of a key": no key leads to a local region */
-    nprdma_assert(piece->own.region->is_local);
-    piece->range  = &piece->own;
-    piece->is_own = 1;
-    mrs           = uct_nprdma_mrs(piece->range->region);
-    piece->lkey   = is_get ? mrs->w->lkey : mrs->r->lkey;
+    nprdma_assert(piece->range.region->is_local);
+    mrs         = uct_nprdma_mrs(piece->range.region);
+    piece->lkey = is_get ? mrs->w->lkey : mrs->r->lkey;
     return 1;
 }
 
@@ -163,9 +161,9 @@ static void uct_nprdma_op_unmap(uct_nprdma_rma_iface_t *iface,
     unsigned i;
 
     for (i = 0; i < op->num_pieces; ++i) {
-        if (op->pieces[i].is_own) {
-            op->pieces[i].is_own = 0;
-            nprdma_monitor_unregister(monitor, &op->pieces[i].own, 0);
+        if (op->pieces[i].range.region != NULL) {
+            nprdma_monitor_unregister(monitor, &op->pieces[i].range, 0);
+            op->pieces[i].range.region = NULL;
         }
     }
 }
@@ -185,10 +183,10 @@ static void uct_nprdma_op_map(uct_nprdma_rma_iface_t *iface,
     for (i = 0; i < iovcnt; ++i) {
         length = uct_iov_get_length(&iov[i]);
         if (length > 0) {
-            piece         = &op->pieces[op->num_pieces++];
-            piece->buffer = iov[i].buffer;
-            piece->length = length;
-            piece->is_own       = 0;
+            piece               = &op->pieces[op->num_pieces++];
+            piece->buffer       = iov[i].buffer;
+            piece->length       = length;
+            piece->range.region = NULL;
             piece->is_on_demand = 0;
             op->length         += length;
         }
@@ -572,12 +570,11 @@ static void uct_nprdma_op_slot_piece(uct_nprdma_op_t *op)
 {
     uct_nprdma_op_piece_t *piece = &op->pieces[0];
 
-    op->num_pieces = 1;
-    piece->buffer  = op->slot->data;
-    piece->length  = op->slot_length;
-    piece->range   = NULL;
-    piece->is_own  = 0;
-    piece->lkey    = op->slot->lkey;
+    op->num_pieces      = 1;
+    piece->buffer       = op->slot->data;
+    piece->length       = op->slot_length;
+    piece->range.region = NULL;
+    piece->lkey         = op->slot->lkey;
     piece->is_on_demand = 0;
 }
 
@@ -590,7 +587,7 @@ static void uct_nprdma_op_slice_up(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_release(iface, op);
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
                       uct_nprdma_rma_reply_t *reply, const void *data,
                       ucs_status_t *status)
@@ -598,7 +595,7 @@ uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
     uct_nprdma_op_t *op = reply->op;
 
     if (op->rma->status != UCS_OK) {
-        return NULL; /* The end of the connection completes all operations */
+        return; /* The end of the connection completes all operations */
     }
 
     iface->net.stats->copy_us += ucs_time_to_usec(ucs_get_time() - op->start);
@@ -606,7 +603,7 @@ uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
         /* The memory may be about to be mapped again. If not, the slice has the
          * error */
         uct_nprdma_op_slice_up(iface, op);
-        return NULL;
+        return;
     }
 
     /* Mostly the reply is in the same slot, behind its header. A CPU has copied
@@ -616,7 +613,6 @@ uct_nprdma_op_fetched(uct_nprdma_rma_iface_t *iface,
             uct_nprdma_verify_is_suspect(op->slot->data, op->address,
                                          op->slot_length, op->rkey.signature);
     uct_nprdma_op_complete(iface, op);
-    return NULL;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_op_fetch_kind = {

@@ -121,12 +121,12 @@ static void uct_nprdma_op_cache(uct_nprdma_rma_iface_t *iface,
 static ucs_status_t uct_nprdma_op_local_begin(uct_nprdma_rma_iface_t *iface,
                                               uct_nprdma_op_slice_t *slice)
 {
-    nprdma_range_t *range = slice->piece->range;
+    nprdma_range_t *range = &slice->piece->range;
     uintptr_t address     = (uintptr_t)slice->buffer;
     uint32_t bits         = slice->op->is_get ? NPRDMA_PAGE_W : NPRDMA_PAGE_R;
     ucs_status_t status;
 
-    if ((range == NULL) ||
+    if ((range->region == NULL) ||
         nprdma_region_snapshot(range->region, address, slice->length, bits,
                                slice->local)) {
         return UCS_OK;
@@ -153,9 +153,9 @@ static ucs_status_t uct_nprdma_op_local_begin(uct_nprdma_rma_iface_t *iface,
 static int uct_nprdma_op_local_end(uct_nprdma_rma_iface_t *iface,
                                    const uct_nprdma_op_slice_t *slice)
 {
-    const nprdma_range_t *range = slice->piece->range;
+    const nprdma_range_t *range = &slice->piece->range;
 
-    if ((range == NULL) ||
+    if ((range->region == NULL) ||
         nprdma_region_unchanged(range->region, (uintptr_t)slice->buffer,
                                 slice->length, slice->local)) {
         return 1;
@@ -219,7 +219,7 @@ static int uct_nprdma_op_local_is_usable(const uct_nprdma_op_slice_t *slice)
     size_t count = nprdma_region_num_pages((uintptr_t)slice->buffer,
                                            slice->length);
 
-    return (slice->piece->range == NULL) ||
+    return (slice->piece->range.region == NULL) ||
            uct_nprdma_verify_usable(slice->local, count,
                                     slice->op->is_get ? NPRDMA_PAGE_W :
                                                         NPRDMA_PAGE_R);
@@ -494,7 +494,7 @@ static void uct_nprdma_op_take_states(uct_nprdma_rma_iface_t *iface,
     slice->populated += part->length;
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
                         uct_nprdma_rma_reply_t *reply, const void *data,
                         ucs_status_t *status)
@@ -504,7 +504,7 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
     const uct_nprdma_svc_populated_t *populated;
 
     if (slice->op->rma->status != UCS_OK) {
-        return NULL;
+        return;
     }
 
     iface->net.stats->populate_us +=
@@ -527,7 +527,6 @@ uct_nprdma_op_populated(uct_nprdma_rma_iface_t *iface,
                                           UCT_NPRDMA_OP_POPULATE :
                                           UCT_NPRDMA_OP_TRY);
     }
-    return NULL;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_op_populate_kind = {

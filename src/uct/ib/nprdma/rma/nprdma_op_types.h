@@ -74,13 +74,11 @@ typedef struct uct_nprdma_op_slice uct_nprdma_op_slice_t;
 typedef struct uct_nprdma_op_piece {
     char           *buffer;
     size_t         length;
-    /* Live registration; NULL: a slot, which is pinned, or on-demand paging */
-    nprdma_range_t *range;
+    /* Live registration, made for the operation. No region: a slot, which is
+     * pinned, or on-demand paging */
+    nprdma_range_t range;
     uint32_t       lkey;        /* Unless is_on_demand */
     int            is_on_demand; /* Each slice has its own lkey */
-    /* range points to own, which was made for the operation */
-    int            is_own;
-    nprdma_range_t own;
 } uct_nprdma_op_piece_t;
 
 

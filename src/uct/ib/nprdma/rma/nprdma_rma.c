@@ -100,17 +100,7 @@ static ucs_status_t uct_nprdma_rma_no_resource(uct_nprdma_rma_iface_t *iface)
     return UCS_ERR_NO_RESOURCE;
 }
 
-static uct_completion_t *
-uct_nprdma_rma_put_reply(uct_nprdma_rma_iface_t *iface,
-                         uct_nprdma_rma_reply_t *reply, const void *data,
-                         ucs_status_t *status)
-{
-    return reply->comp;
-}
-
-static const uct_nprdma_rma_kind_t uct_nprdma_rma_put_kind = {
-    .func = uct_nprdma_rma_put_reply
-};
+static const uct_nprdma_rma_kind_t uct_nprdma_rma_put_kind = {};
 
 /* Put the data behind the header of a slot by one request, or hold it. The
  * target executes it once, because its software may be polling on the bytes,
@@ -386,7 +376,7 @@ uct_nprdma_rma_request_small(uct_nprdma_rma_iface_t *iface,
                                      reply);
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_rma_get_reply(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_rma_reply_t *reply, const void *data,
                          ucs_status_t *status)
@@ -394,7 +384,6 @@ uct_nprdma_rma_get_reply(uct_nprdma_rma_iface_t *iface,
     if (*status == UCS_OK) {
         reply->bcopy.unpack_cb(reply->bcopy.arg, data, reply->length);
     }
-    return reply->comp;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_rma_get_kind = {
@@ -479,7 +468,7 @@ ucs_status_t uct_nprdma_ep_get_bcopy(uct_ep_h tl_ep,
 
 /* ---- atomics ---- */
 
-static uct_completion_t *
+static void
 uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
                             uct_nprdma_rma_reply_t *reply, const void *data,
                             ucs_status_t *status)
@@ -492,7 +481,6 @@ uct_nprdma_rma_atomic_reply(uct_nprdma_rma_iface_t *iface,
                                         reply->length);
         }
     }
-    return reply->comp;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_rma_atomic_kind = {

@@ -41,7 +41,7 @@ static void uct_nprdma_rma_copy_data(uct_nprdma_rma_iface_t *iface,
     }
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
                           uct_nprdma_rma_reply_t *reply, const void *data,
                           ucs_status_t *status)
@@ -51,7 +51,7 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
 
     --rma->num_copies[copy->is_large];
     if (rma->status != UCS_OK) {
-        return NULL; /* The end of the connection completes all operations */
+        return; /* The end of the connection completes all operations */
     }
 
     if (*status != UCS_OK) {
@@ -71,7 +71,6 @@ uct_nprdma_rma_copy_reply(uct_nprdma_rma_iface_t *iface,
         }
         copy->func(iface, copy, copy->status);
     }
-    return NULL;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_rma_copy_kind = {
@@ -80,17 +79,21 @@ static const uct_nprdma_rma_kind_t uct_nprdma_rma_copy_kind = {
     .is_of_slice = 1
 };
 
-/* Each STORE has a reply. Other requests may be sent between them, so a later
- * reply would not show which operation has failed */
+/* Send the next request of a range. Each STORE has a reply. Other requests may
+ * be sent between them, so a later reply would not show which operation has
+ * failed. */
 static ucs_status_t
-uct_nprdma_rma_copy_send_part(uct_nprdma_rma_iface_t *iface,
+uct_nprdma_rma_copy_send_next(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_t *rma,
-                              uct_nprdma_rma_copy_t *copy, size_t length)
+                              uct_nprdma_rma_copy_t *copy)
 {
+    size_t piece            = uct_nprdma_net_dev(&iface->net)->config.max_piece;
+    size_t length           = ucs_min(copy->length - copy->requested, piece);
     uct_nprdma_svc_request_t header, *request = &header;
     size_t size             = sizeof(header) + (copy->is_get ? 0 : length);
     uct_nprdma_slot_t *slot = NULL;
     uct_nprdma_rma_reply_t *reply;
+    ucs_status_t status;
 
     if (!copy->is_get || (size > iface->net.config.max_inline)) {
         slot = uct_nprdma_rma_get_slot(iface, rma, 1);
@@ -128,7 +131,15 @@ uct_nprdma_rma_copy_send_part(uct_nprdma_rma_iface_t *iface,
         }
     }
 
-    return uct_nprdma_rma_send(iface, rma, request, size, slot, reply);
+    status = uct_nprdma_rma_send(iface, rma, request, size, slot, reply);
+    if (status == UCS_OK) {
+        ++rma->num_copies[copy->is_large];
+        copy->requested += length;
+        if (copy->requested == copy->length) {
+            ucs_queue_pull_non_empty(&rma->copies[copy->is_large]);
+        }
+    }
+    return status;
 }
 
 int uct_nprdma_rma_copy_may_take(uct_nprdma_rma_iface_t *iface,
@@ -188,29 +199,6 @@ uct_nprdma_rma_copy_next(uct_nprdma_rma_iface_t *iface,
                                              uct_nprdma_rma_copy_t, queue);
     }
     return NULL;
-}
-
-/* Send the next request of a range. @return UCS_OK or UCS_ERR_NO_RESOURCE. */
-static ucs_status_t
-uct_nprdma_rma_copy_send_next(uct_nprdma_rma_iface_t *iface,
-                              uct_nprdma_rma_t *rma,
-                              uct_nprdma_rma_copy_t *copy)
-{
-    size_t piece  = uct_nprdma_net_dev(&iface->net)->config.max_piece;
-    size_t length = ucs_min(copy->length - copy->requested, piece);
-    ucs_status_t status;
-
-    status = uct_nprdma_rma_copy_send_part(iface, rma, copy, length);
-    if (status != UCS_OK) {
-        return status;
-    }
-
-    ++rma->num_copies[copy->is_large];
-    copy->requested += length;
-    if (copy->requested == copy->length) {
-        ucs_queue_pull_non_empty(&rma->copies[copy->is_large]);
-    }
-    return UCS_OK;
 }
 
 unsigned uct_nprdma_rma_copy_send(uct_nprdma_rma_iface_t *iface,

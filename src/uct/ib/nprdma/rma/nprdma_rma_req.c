@@ -134,7 +134,7 @@ static int uct_nprdma_rma_wants_ack(const uct_nprdma_rma_iface_t *iface,
             (iface->res->num_free_replies > UCT_NPRDMA_RMA_REDO_IFACE_REPLIES));
 }
 
-static uct_completion_t *
+static void
 uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
                          uct_nprdma_rma_reply_t *reply, const void *data,
                          ucs_status_t *status)
@@ -143,7 +143,6 @@ uct_nprdma_rma_ack_reply(uct_nprdma_rma_iface_t *iface,
     if (ucs_unlikely((*status != UCS_OK) && (reply->failed == UCS_OK))) {
         reply->rma->error = *status;
     }
-    return NULL;
 }
 
 static const uct_nprdma_rma_kind_t uct_nprdma_rma_ack_kind = {
@@ -160,6 +159,7 @@ uct_nprdma_rma_send_failed(const uct_nprdma_rma_t *rma, uct_nprdma_slot_t *slot,
     }
     if (reply != NULL) {
         reply->kind = &uct_nprdma_rma_ack_kind;
+        reply->comp = NULL;
         reply->sn   = rma->sn;
     }
 }
@@ -580,7 +580,7 @@ void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
                               uct_nprdma_rma_reply_t *reply, const void *data,
                               ucs_status_t status)
 {
-    uct_completion_t *comp;
+    uct_completion_t *comp = reply->comp;
 
     ucs_queue_pull_non_empty(&rma->replies);
     --rma->num_replies;
@@ -588,7 +588,9 @@ void uct_nprdma_rma_reply_end(uct_nprdma_rma_iface_t *iface,
     if (ucs_unlikely(reply->failed != UCS_OK)) {
         rma->error = reply->failed;
     }
-    comp = reply->kind->func(iface, reply, data, &status);
+    if (reply->kind->func != NULL) {
+        reply->kind->func(iface, reply, data, &status);
+    }
     ucs_trace_req("ep %p: request sn %u complete: %s", rma->ep, reply->sn,
                   ucs_status_string(status));
     uct_nprdma_rma_reply_put(iface->res, reply);

@@ -48,17 +48,17 @@
 
 
 /* Handle a reply with reply->length bytes of payload, or an error: store the
- * data, and return the user's completion or NULL. Only the end of an operation
- * of nprdma_op.h calls the user itself. The function may change the status.
+ * data. reply->comp is called afterwards; only the end of an operation of
+ * nprdma_op.h calls the user itself. The function may change the status.
  * reply->failed is that of an earlier request without reply. */
-typedef uct_completion_t *
+typedef void
 (*uct_nprdma_rma_reply_func_t)(uct_nprdma_rma_iface_t *iface,
                                uct_nprdma_rma_reply_t *reply, const void *data,
                                ucs_status_t *status);
 
 /* Kind of awaited replies: constant, in the file that sends the requests */
 typedef struct uct_nprdma_rma_kind {
-    uct_nprdma_rma_reply_func_t func;
+    uct_nprdma_rma_reply_func_t func;  /* NULL: there is nothing to do */
     /* The request belongs to an operation of ops.order */
     int                         is_ordered;
     /* A slice reports the failure of the request, or of what it tries
@@ -83,7 +83,7 @@ struct uct_nprdma_rma_reply {
     uint32_t                    size;   /* Bytes that it accesses */
     uint64_t                    address;
     ucs_status_t                failed; /* Of an earlier one without reply */
-    uct_completion_t            *comp;
+    uct_completion_t            *comp;  /* May be NULL */
     union {
         struct {
             uct_unpack_callback_t unpack_cb;

@@ -132,9 +132,7 @@ uct_nprdma_rma_watch_pending(uct_nprdma_rma_iface_t *iface,
                                           "buffer or reply slot");
 }
 
-/* Scan all endpoints of an interface, if a scan is due */
-static void
-uct_nprdma_rma_watch_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
+void uct_nprdma_rma_watch_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
 {
     ucs_time_t interval = ucs_time_from_sec(UCT_NPRDMA_LONGEST_INTERVAL);
     uct_nprdma_rma_ep_t *ep;
@@ -159,11 +157,6 @@ uct_nprdma_rma_watch_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now)
     end                 = ucs_get_time();
     iface->longest.next = end + ucs_max(interval, (end - now) *
                                                   UCT_NPRDMA_LONGEST_SHARE);
-}
-
-void uct_nprdma_rma_watch_polled(uct_nprdma_rma_iface_t *iface)
-{
-    uct_nprdma_rma_watch_check(iface, ucs_get_time());
 }
 
 

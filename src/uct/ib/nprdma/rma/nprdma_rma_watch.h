@@ -48,9 +48,8 @@ void uct_nprdma_rma_watch_sleep(uct_nprdma_rma_iface_t *iface);
  * two */
 #define UCT_NPRDMA_LONGEST_POLLS     1024u
 
-/* Part of uct_nprdma_rma_watch_poll(), once in UCT_NPRDMA_LONGEST_POLLS calls
- */
-void uct_nprdma_rma_watch_polled(uct_nprdma_rma_iface_t *iface);
+/* Scan all endpoints of an interface, if a scan is due */
+void uct_nprdma_rma_watch_check(uct_nprdma_rma_iface_t *iface, ucs_time_t now);
 
 /* Called by progress that has found no work */
 static UCS_F_ALWAYS_INLINE void
@@ -58,7 +57,7 @@ uct_nprdma_rma_watch_poll(uct_nprdma_rma_iface_t *iface)
 {
     if (ucs_unlikely((++iface->longest.num_polls %
                       UCT_NPRDMA_LONGEST_POLLS) == 0)) {
-        uct_nprdma_rma_watch_polled(iface);
+        uct_nprdma_rma_watch_check(iface, ucs_get_time());
     }
 }
 
