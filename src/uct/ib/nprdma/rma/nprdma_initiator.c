@@ -208,19 +208,13 @@ static int uct_nprdma_rma_resume(uct_nprdma_rma_iface_t *iface,
     *count_p += uct_nprdma_op_progress(iface, rma);
     *count_p += uct_nprdma_rma_copy_send(iface, rma);
     *count_p += uct_nprdma_held_progress(iface, rma);
-    if (rma->held_needs_ack) {
+    if (rma->held_needs_ack || rma->needs_ack) {
         if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
             return 0;
         }
+        rma->fence_sn       = rma->needs_ack ? rma->sn : rma->fence_sn;
+        rma->needs_ack      = 0;
         rma->held_needs_ack = 0;
-        ++*count_p;
-    }
-    if (rma->needs_ack) {
-        if (uct_nprdma_rma_request_ack(iface, rma) != UCS_OK) {
-            return 0;
-        }
-        rma->needs_ack = 0;
-        rma->fence_sn  = rma->sn;
         ++*count_p;
     }
 

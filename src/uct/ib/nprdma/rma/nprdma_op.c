@@ -290,13 +290,6 @@ static int uct_nprdma_op_admit_large(uct_nprdma_rma_iface_t *iface,
             uct_nprdma_rma_can_count(rma));
 }
 
-static int uct_nprdma_op_admit_small(uct_nprdma_rma_iface_t *iface,
-                                     uct_nprdma_rma_t *rma)
-{
-    return uct_nprdma_op_has_slice(&iface->res->ops, rma, 0) &&
-           uct_nprdma_rma_admit_post(iface, rma);
-}
-
 /* Rule "overlap": nothing that the operation must not overtake is left. For
  * asserts. */
 static int uct_nprdma_op_may_start(const uct_nprdma_rma_t *rma,
@@ -324,25 +317,20 @@ uct_nprdma_op_cut_next(uct_nprdma_op_iface_t *ops, uct_nprdma_op_t *op)
     return slice;
 }
 
-static inline void uct_nprdma_op_start_next(uct_nprdma_rma_iface_t *iface,
-                                            uct_nprdma_op_t *op)
-{
-    uct_nprdma_op_slice_start(iface,
-                              uct_nprdma_op_cut_next(&iface->res->ops, op));
-}
-
 /* Start slices of small operations, oldest first, as long as there are
  * resources */
 static unsigned uct_nprdma_op_issue(uct_nprdma_rma_iface_t *iface,
                                     uct_nprdma_rma_t *rma)
 {
-    unsigned count = 0;
+    uct_nprdma_op_iface_t *ops = &iface->res->ops;
+    unsigned count             = 0;
     uct_nprdma_op_t *op;
 
     while (!ucs_list_is_empty(&rma->ops.unsliced) &&
-           uct_nprdma_op_admit_small(iface, rma)) {
+           uct_nprdma_op_has_slice(ops, rma, 0) &&
+           uct_nprdma_rma_admit_post(iface, rma)) {
         op = ucs_list_head(&rma->ops.unsliced, uct_nprdma_op_t, unsliced);
-        uct_nprdma_op_start_next(iface, op);
+        uct_nprdma_op_slice_start(iface, uct_nprdma_op_cut_next(ops, op));
         if (op->length == 0) {
             ucs_list_del(&op->unsliced);
         }

@@ -9,8 +9,6 @@
 
 #include "nprdma_assert.h"
 
-#include <ucs/debug/memtrack_int.h>
-
 #include <inttypes.h>
 
 
@@ -264,11 +262,6 @@ void uct_nprdma_rma_stall(uct_nprdma_rma_res_t *res,
         rma->is_stalled = 1;
         ucs_list_add_tail(&res->stalled, &rma->stalled);
     }
-}
-
-void uct_nprdma_rma_free(uct_nprdma_rma_t *rma)
-{
-    ucs_free(rma);
 }
 
 

@@ -7,6 +7,8 @@
 
 #include "uct/ib/nprdma/net/nprdma_conn.h"
 
+#include <ucs/debug/memtrack_int.h>
+
 /*
  * Requests to the service of a peer, and their replies, for which receives are
  * posted. Replies arrive in the order of the requests, and receives are
@@ -187,14 +189,11 @@ static inline void uct_nprdma_rma_enter(uct_nprdma_rma_t *rma)
     ++rma->busy;
 }
 
-/* The endpoint is destroyed, and the last user of its RMA side has left it */
-void uct_nprdma_rma_free(uct_nprdma_rma_t *rma);
-
 /* The RMA side may be freed */
 static inline void uct_nprdma_rma_leave(uct_nprdma_rma_t *rma)
 {
     if ((--rma->busy == 0) && ucs_unlikely(rma->ep == NULL)) {
-        uct_nprdma_rma_free(rma);
+        ucs_free(rma);
     }
 }
 

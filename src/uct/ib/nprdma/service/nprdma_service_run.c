@@ -306,31 +306,6 @@ uct_nprdma_service_park(uct_nprdma_service_t *service,
     return parked;
 }
 
-/* A request whose pages have come, and whose connection can perhaps continue;
- * or NULL. Without connection it was dropped. */
-static uct_nprdma_service_parked_t *
-uct_nprdma_service_take_ready(uct_nprdma_service_t *service)
-{
-    uct_nprdma_pager_job_t *job = uct_nprdma_pager_take_done(service->pager);
-    uct_nprdma_service_parked_t *parked;
-    uint32_t bytes;
-
-    if (job == NULL) {
-        return NULL;
-    }
-
-    parked = ucs_container_of(job, uct_nprdma_service_parked_t, need.job);
-    bytes  = uct_nprdma_service_bytes(parked->request, job->done);
-
-    /* The execution reports what cannot be brought in */
-    parked->is_waiting = 0;
-    parked->need.limit = (bytes == 0) ? UINT32_MAX : bytes;
-    uct_nprdma_service_hint_set(service, parked->request->address,
-                                job->is_slow ? UCT_NPRDMA_SERVICE_HINT_SLOW :
-                                               UCT_NPRDMA_SERVICE_HINT_QUICK);
-    return parked;
-}
-
 
 /* ---- turns ---- */
 
@@ -474,17 +449,29 @@ static int uct_nprdma_service_resume(uct_nprdma_service_t *service,
 static void uct_nprdma_service_take_pages(uct_nprdma_service_t *service)
 {
     uct_nprdma_service_parked_t *parked;
+    uct_nprdma_pager_job_t *job;
+    uint32_t bytes;
 
     if (!atomic_exchange(&service->pages_came, 0)) {
         return;
     }
 
-    while ((parked = uct_nprdma_service_take_ready(service)) != NULL) {
+    while ((job = uct_nprdma_pager_take_done(service->pager)) != NULL) {
+        parked = ucs_container_of(job, uct_nprdma_service_parked_t, need.job);
+        bytes  = uct_nprdma_service_bytes(parked->request, job->done);
+
+        /* The execution reports what cannot be brought in */
+        parked->is_waiting = 0;
+        parked->need.limit = (bytes == 0) ? UINT32_MAX : bytes;
+        uct_nprdma_service_hint_set(service, parked->request->address,
+                                    job->is_slow ?
+                                    UCT_NPRDMA_SERVICE_HINT_SLOW :
+                                    UCT_NPRDMA_SERVICE_HINT_QUICK);
         if (parked->conn != NULL) {
             uct_nprdma_service_conn_doubt(parked->conn);
             uct_nprdma_service_resume_later(service, parked->conn);
         } else {
-            uct_nprdma_service_parked_put(service, parked);
+            uct_nprdma_service_parked_put(service, parked); /* Was dropped */
         }
     }
 }
