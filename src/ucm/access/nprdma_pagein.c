@@ -268,8 +268,9 @@ static size_t nprdma_pagein_find(uintptr_t start, size_t count, int in_memory)
     const size_t page_size = nprdma_pagein.page_size;
     uintptr_t first        = start & ~(page_size - 1);
     uintptr_t end          = start + (count << NPRDMA_PAGE_SHIFT);
-    unsigned char resident[NPRDMA_PAGEIN_BATCH];
-    size_t num, i;
+    unsigned char resident[NPRDMA_PAGEIN_BATCH]; /* 1: in memory, else 0 */
+    unsigned char *found;
+    size_t num;
 
     for (; first < end; first += num * page_size) {
         num = ucs_min(ucs_div_round_up(end - first, page_size),
@@ -278,12 +279,11 @@ static size_t nprdma_pagein_find(uintptr_t start, size_t count, int in_memory)
             memset(resident, 1, num);
         }
 
-        for (i = 0; i < num; ++i) {
-            if ((resident[i] & 1) == in_memory) {
-                first += i * page_size;
-                return (first <= start) ? 0 :
-                       ((first - start) >> NPRDMA_PAGE_SHIFT);
-            }
+        found = memchr(resident, in_memory, num);
+        if (found != NULL) {
+            first += (found - resident) * page_size;
+            return (first <= start) ? 0 :
+                   ((first - start) >> NPRDMA_PAGE_SHIFT);
         }
     }
     return count;
