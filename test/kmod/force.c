@@ -224,6 +224,42 @@ KMOD_CASE(force, taken_beside)
     kmod_region_destroy(&region);
 }
 
+/* Takes a page of other memory, always */
+static void *take_always(void *page)
+{
+    for (;;) {
+        CHECK_OK(madvise(page, PAGE, MADV_DONTNEED));
+        pthread_testcancel();
+    }
+    return NULL;
+}
+
+/* A notification is in progress when the region is made. What is unmapped right
+ * afterwards is retired all the same. */
+KMOD_CASE(force, retired_at_once)
+{
+    struct nprdma_ioc_region_create create;
+    uint8_t *memory = kmod_map(2 * PAGE), *bits;
+    kmod_region_t other;
+    pthread_t thread;
+
+    kmod_force_needed();
+    kmod_force(0);
+    kmod_region(&other, 1);
+    CHECK_EQ(pthread_create(&thread, NULL, take_always, other.memory), 0);
+    kmod_write_number(KMOD_FORCE "begun", 1);
+    CHECK_EQ(kmod_create(other.ctx, (uintptr_t)memory, 2 * PAGE,
+                         NPRDMA_IOC_REGION_RETIRE, &create), 0);
+    CHECK_OK(munmap(memory, PAGE));
+    kmod_write_number(KMOD_FORCE "begun", 0);
+    bits = mmap(NULL, PAGE, PROT_READ, MAP_SHARED, create.states_fd,
+                create.states_size - PAGE);
+    CHECK(bits != MAP_FAILED, "%m");
+    CHECK_EQ(bits[0], 1);
+    pthread_cancel(thread);
+    pthread_join(thread, NULL);
+}
+
 static void on_alarm(int number)
 {
     (void)number;

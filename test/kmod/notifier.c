@@ -309,45 +309,6 @@ KMOD_CASE(notifier, retired)
     kmod_region_destroy(&region);
 }
 
-/* Takes pages of shared memory again and again, without the lock of mappings */
-static void *truncate_always(void *arg)
-{
-    int fd = *(int*)arg;
-
-    for (;;) {
-        CHECK_OK(ftruncate(fd, 0));
-        CHECK_OK(ftruncate(fd, 64 * MIB));
-        CHECK_OK(fallocate(fd, 0, 0, 16 * MIB));
-        pthread_testcancel();
-    }
-    return NULL;
-}
-
-/* Also what is unmapped when the region has just been made, while the kernel
- * takes pages elsewhere */
-KMOD_CASE(notifier, retired_at_once)
-{
-    int ctx = kmod_open(), fd = memfd_create("pages", 0), i;
-    kmod_region_t other, region;
-    pthread_t thread;
-    void *shared;
-
-    CHECK_OK(ftruncate(fd, 64 * MIB));
-    shared = mmap(NULL, 64 * MIB, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    CHECK(shared != MAP_FAILED);
-    kmod_region_create(&other, ctx, shared, 64 * MIB);
-    CHECK_EQ(pthread_create(&thread, NULL, truncate_always, &fd), 0);
-    for (i = 0; i < 200; ++i) {
-        kmod_region_create_as(&region, ctx, kmod_map(NUM_PAGES * PAGE),
-                              NUM_PAGES * PAGE, NPRDMA_IOC_REGION_RETIRE);
-        unmap_and_map(region.memory, PAGE);
-        CHECK_EQ(count_retired(&region), 1);
-        kmod_region_destroy(&region);
-    }
-    pthread_cancel(thread);
-    pthread_join(thread, NULL);
-}
-
 KMOD_CASE(notifier, shmem)
 {
     run_event(map_shared(0), event_truncate);

@@ -20,6 +20,7 @@
 #include <linux/moduleparam.h>
 #include <linux/sched/signal.h>
 #include <linux/string.h>
+#include <linux/workqueue.h>
 
 /*
  * The beginning of the kernel's struct mmu_notifier_subscriptions, which no
@@ -102,6 +103,10 @@ static bool beside;
 module_param(beside, bool, 0600);
 MODULE_PARM_DESC(beside, "Whenever a page-in asks for the lock of mappings, other pages of the last region are taken");
 
+static bool begun;
+module_param(begun, bool, 0600);
+MODULE_PARM_DESC(begun, "When a region is made, a notification is in progress for a while");
+
 static char *forced = "";
 module_param(forced, charp, 0400);
 MODULE_PARM_DESC(forced, "What failed last");
@@ -158,6 +163,33 @@ static int nprdma_force_notify(struct mmu_interval_notifier *notifier,
 	return ret;
 }
 
+/* The notification that is in progress, which ends with the next real one */
+static struct nprdma_force_subscriptions *nprdma_force_begun;
+
+static void nprdma_force_end(struct work_struct *work)
+{
+	spin_lock(&nprdma_force_begun->lock);
+	nprdma_force_begun->active_invalidate_ranges--;
+	spin_unlock(&nprdma_force_begun->lock);
+	nprdma_force_begun = NULL;
+}
+static DECLARE_DELAYED_WORK(nprdma_force_work, nprdma_force_end);
+
+static void nprdma_force_begin(struct mm_struct *mm)
+{
+	struct nprdma_force_subscriptions *all =
+		(void *)mm->notifier_subscriptions;
+
+	if (!all || nprdma_force_begun)
+		return;
+	nprdma_force_begun = all;
+	spin_lock(&all->lock);
+	all->active_invalidate_ranges++;
+	all->invalidate_seq |= 1;
+	spin_unlock(&all->lock);
+	schedule_delayed_work(&nprdma_force_work, HZ);
+}
+
 static bool nprdma_force_is(const struct nprdma_force_point *point,
 			    const char *name)
 {
@@ -183,8 +215,11 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 	sprint_symbol(caller, *(unsigned long *)regs->sp);
 	if (!strstr(caller, "[nprdma]"))
 		return 0;
-	if (nprdma_force_is(point, "mmu_interval_notifier_insert"))
+	if (nprdma_force_is(point, "mmu_interval_notifier_insert")) {
 		nprdma_force_notifier = (void *)regs->di;
+		if (READ_ONCE(begun))
+			nprdma_force_begin((void *)regs->si);
+	}
 	if (nprdma_force_is(point, "down_read_killable")) {
 		if (READ_ONCE(beside))
 			nprdma_force_notify(nprdma_force_notifier, 1);
@@ -335,6 +370,7 @@ module_init(nprdma_force_init);
 static void __exit nprdma_force_exit(void)
 {
 	nprdma_force_stop();
+	flush_delayed_work(&nprdma_force_work);
 }
 module_exit(nprdma_force_exit);
 
