@@ -14,10 +14,21 @@
 # no mounts, so it works in any container, and takes seconds. The host's own
 # root would be faster, but a kernel under test must not be able to destroy it,
 # and the host's programs may change during a test.
+#
+# Kernels of arm64 have a cache of their own, in which the guest's packages are
+# of arm64, and those that run on the host are not.
 
 suite=bookworm
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/nprdma/guest
 me=guest/${0##*/}
+arch=amd64
+
+# cache_of KERNEL: sets $cache and $arch
+cache_of() {
+    case $1 in
+    *-arm64) arch=arm64 cache=$cache-arm64 ;;
+    esac
+}
 
 say() { printf '%s: %s\n' "$me" "$*" >&2; }
 
@@ -56,7 +67,7 @@ apt_setup() {
         "$cache/apt/none"
     : >"$cache/apt/status"
     for s in $suite $suite-updates $suite-backports trixie trixie-backports; do
-        echo "deb [arch=amd64 signed-by=$keyring] $url $s main"
+        echo "deb [arch=$arch,amd64 signed-by=$keyring] $url $s main"
     done >"$cache/apt/sources.list"
     for s in $suite:900 $suite-updates:900 '*:100'; do
         printf 'Package: *\nPin: release n=%s\nPin-Priority: %s\n\n' \
@@ -73,8 +84,8 @@ Dir::Etc::sourceparts "$cache/apt/none";
 Dir::Etc::preferences "$cache/apt/preferences";
 Dir::Etc::preferencesparts "$cache/apt/none";
 APT::Sandbox::User "root";
-APT::Architecture "amd64";
-APT::Architectures "amd64";
+APT::Architecture "$arch";
+APT::Architectures "$arch,amd64";
 APT::Install-Recommends "false";
 APT::Get::Assume-Yes "true";
 CONF
@@ -98,7 +109,7 @@ unpack() {
         (cd "$cache/apt/archives" && apt-get -q download "$p") \
             >"$cache/apt/log" 2>&1 ||
             unavailable "$p: $(grep -m1 '^[EW]:' "$cache/apt/log")"
-        for deb in "$cache/apt/archives/$(printf %s "${p%%=*}")"_*.deb; do
+        for deb in "$cache/apt/archives/$(printf %s "${p%%[:=]*}")"_*.deb; do
             extract "$deb" "$into"
         done
     done

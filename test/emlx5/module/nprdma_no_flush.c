@@ -19,7 +19,7 @@ NOKPROBE_SYMBOL(nprdma_no_flush_return);
 
 static int nprdma_no_flush_enter(struct kprobe *probe, struct pt_regs *regs)
 {
-	regs->ip = (unsigned long)nprdma_no_flush_return;
+	instruction_pointer_set(regs, (unsigned long)nprdma_no_flush_return);
 	return 1;
 }
 
@@ -35,7 +35,8 @@ static int __init nprdma_no_flush_init(void)
 {
 	int ret = register_kprobe(&nprdma_no_flush);
 
-	if (!ret && !kprobe_ftrace(&nprdma_no_flush)) {
+	if (!ret && IS_ENABLED(CONFIG_OPTPROBES) &&
+	    !kprobe_ftrace(&nprdma_no_flush)) {
 		pr_err("not based on ftrace\n");
 		unregister_kprobe(&nprdma_no_flush);
 		ret = -EOPNOTSUPP;

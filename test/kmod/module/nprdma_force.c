@@ -204,6 +204,17 @@ static bool nprdma_force_fails(struct nprdma_force_point *point)
 	return point == NPRDMA_FORCE_BUSY || calls == at;
 }
 
+static unsigned long nprdma_force_caller(struct pt_regs *regs)
+{
+#ifdef CONFIG_ARM64
+	return procedure_link_pointer(regs);
+#else
+	return regs_get_kernel_stack_nth(regs, 0);
+#endif
+}
+
+NOKPROBE_SYMBOL(nprdma_force_caller);
+
 static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 {
 	struct nprdma_force_point *point =
@@ -212,13 +223,15 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 
 	if (task_tgid_nr(current) != READ_ONCE(tgid))
 		return 0;
-	sprint_symbol(caller, *(unsigned long *)regs->sp);
+	sprint_symbol(caller, nprdma_force_caller(regs));
 	if (!strstr(caller, "[nprdma]"))
 		return 0;
 	if (nprdma_force_is(point, "mmu_interval_notifier_insert")) {
-		nprdma_force_notifier = (void *)regs->di;
+		nprdma_force_notifier =
+			(void *)regs_get_kernel_argument(regs, 0);
 		if (READ_ONCE(begun))
-			nprdma_force_begin((void *)regs->si);
+			nprdma_force_begin(
+				(void *)regs_get_kernel_argument(regs, 1));
 	}
 	if (nprdma_force_is(point, "down_read_killable")) {
 		if (READ_ONCE(beside))
@@ -226,7 +239,8 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 		return 0;
 	}
 	if (READ_ONCE(hold) && nprdma_force_is(point, "get_zeroed_page")) {
-		regs->ip = (unsigned long)nprdma_force_hold;
+		instruction_pointer_set(regs,
+					(unsigned long)nprdma_force_hold);
 		return 1;
 	}
 	if (!nprdma_force_fails(point))
@@ -237,8 +251,8 @@ static int nprdma_force_enter(struct kprobe *probe, struct pt_regs *regs)
 		send_sig(SIGKILL, current, 1);
 		return 0;
 	}
-	regs->ax = point->value;
-	regs->ip = (unsigned long)nprdma_force_return;
+	regs_set_return_value(regs, point->value);
+	instruction_pointer_set(regs, (unsigned long)nprdma_force_return);
 	return 1;
 }
 
