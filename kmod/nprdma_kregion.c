@@ -140,8 +140,11 @@ unsigned long nprdma_kregion_clear(struct nprdma_kregion *region, u32 bits,
 	if (!lost)
 		return 0;
 
-	/* A reader of the new data of a page sees that its state has changed */
-	smp_mb();
+	/*
+	 * A reader of the new data of a page, also a device, sees that its state
+	 * has changed
+	 */
+	dma_mb();
 	n = hull.end - hull.first;
 	nprdma_kregion_repoint(region, bits, hull.first, n, NULL);
 	nprdma_kregion_flush(region, bits, hull.first, n);

@@ -65,17 +65,13 @@ bool nprdma_device_support(struct nprdma_reason *why)
 {
 	int err = 0;
 
-	if (!IS_ENABLED(CONFIG_X86))
-		/*
-		 * Arm requires break-before-make: the address of a valid entry
-		 * must not change, so there would be a hole.
-		 */
+	if (!IS_ENABLED(CONFIG_X86) && !IS_ENABLED(CONFIG_ARM64))
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"only the IOMMUs of x86 are supported");
+					"only the IOMMUs of x86 and arm64 are supported");
 	else if (has_acpi_table(ACPI_SIG_IVRS) && !allow_amd)
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
 					"AMD IOMMUs are experimental: no test on hardware has shown that none writes to a page after its flush (module parameter allow_amd=1)");
-	else if (!has_acpi_table(ACPI_SIG_DMAR) &&
+	else if (IS_ENABLED(CONFIG_X86) && !has_acpi_table(ACPI_SIG_DMAR) &&
 		 !has_acpi_table(ACPI_SIG_IVRS))
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
 					"the machine has no IOMMU, or its firmware disabled it (no ACPI table DMAR or IVRS)");
@@ -154,7 +150,7 @@ static int check_domain(struct device *dev, struct iommu_domain *domain,
 
 	if (!domain || !unit)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "no IOMMU that is supported translates for the device (kernel parameter intel_iommu=on, and no amd_iommu=off)");
+					 "no IOMMU that is supported translates for the device (kernel parameter intel_iommu=on, and no amd_iommu=off; on Arm only SMMUv3)");
 	if (domain->type == IOMMU_DOMAIN_IDENTITY)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the IOMMU passes the device's DMA through (%s)",

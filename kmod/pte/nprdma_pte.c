@@ -66,6 +66,7 @@ static int check_leaf(const struct nprdma_pte_format *format, u64 leaf,
 	if (!format->is_leaf(leaf))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "a mapped page has no 4 KiB entry in the I/O page table that was found");
+	leaf ^= format->inverted;
 	if ((leaf & format->read) != format->read)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "a mapped page may not be read according to the I/O page table");
@@ -81,6 +82,9 @@ static const struct nprdma_pte_unit_ops *const units[] = {
 #ifdef CONFIG_X86
 	&nprdma_pte_vtd,
 	&nprdma_pte_amd,
+#endif
+#ifdef CONFIG_ARM64
+	&nprdma_pte_smmu,
 #endif
 };
 
@@ -114,7 +118,7 @@ int nprdma_pte_root(struct pci_dev *pdev, struct iommu_domain *domain,
 
 	*root = (struct nprdma_pte_root) { .unit = unit };
 	ret = unit->root(pdev, root, why);
-	if (ret)
+	if (ret || !unit->generic_root)
 		return ret;
 
 	ret = unit->generic_root(domain, &generic);
@@ -263,7 +267,7 @@ static void flush_block(struct nprdma_pte_run *run, unsigned long pfn,
  * completes the wait descriptor that follows (VT-d specification, revision
  * 5.10, sections 6.5.2.4 and 6.5.4). The driver waits for that descriptor in
  * both cases. The same call invalidates translations that the device itself
- * caches (ATS). doc/kernel.md has what is known of AMD's.
+ * caches (ATS). doc/kernel.md has what is known of AMD's and Arm's.
  *
  * An invalidation covers a power of two of pages, aligned to its length. For
  * other ranges in first-stage domains, Linux 6.1 omits the end: it rounds the

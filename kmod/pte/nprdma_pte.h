@@ -37,6 +37,7 @@
 struct nprdma_pte_format {
 	u64	address;	/* bits of a physical address */
 	u64	read, write;	/* a leaf with the right has these bits */
+	u64	inverted;	/* of which it lacks these instead */
 	/* Whether an entry of this level, above 1, leads to a table */
 	bool	(*is_table)(u64 entry, unsigned int level);
 	/* Whether an entry of level 1 maps 4 KiB */
@@ -62,7 +63,7 @@ struct nprdma_pte_unit_ops {
 	/*
 	 * Get the root of a domain of this kind of IOMMU from the kernel.
 	 * Returns 0; -ENOENT if this kernel or this domain has no generic page
-	 * table; -EOPNOTSUPP if it has another format.
+	 * table; -EOPNOTSUPP if it has another format. NULL if no kernel has one.
 	 */
 	int	(*generic_root)(struct iommu_domain *domain,
 				struct nprdma_pte_root *root);
@@ -127,5 +128,9 @@ extern const struct nprdma_pte_format nprdma_pte_amd_v1;
 extern const struct nprdma_pte_unit_ops nprdma_pte_amd;
 int nprdma_pte_generic_amd(struct iommu_domain *domain,
 			   struct nprdma_pte_root *root);
+
+extern const struct nprdma_pte_format nprdma_pte_smmu_stage_1;
+extern const struct nprdma_pte_format nprdma_pte_smmu_stage_2;
+extern const struct nprdma_pte_unit_ops nprdma_pte_smmu;
 
 #endif

@@ -22,13 +22,20 @@ static uint64_t unit_capabilities(int is_amd)
     return value;
 }
 
+/* The stage of an SMMU, or 0 */
+static int smmu_stage(const char *mode)
+{
+    return !strcmp(mode, "s1") ? 1 : !strcmp(mode, "s2") ? 2 : 0;
+}
+
 /* What the check reports in fields, in words too for people */
 static void check_fields(const struct nprdma_ioc_check_device *arg,
                          const char *mode)
 {
     const char *order = getenv("EDU_MAX_ORDER");
     int amd           = !strcmp(mode, "amd");
-    uint64_t cap      = unit_capabilities(amd);
+    int smmu          = smmu_stage(mode);
+    uint64_t cap      = smmu ? 0 : unit_capabilities(amd);
     int fs            = !strcmp(mode, "fs");
     uint32_t flags    = NPRDMA_DEVICE_KNOWN;
 
@@ -38,7 +45,7 @@ static void check_fields(const struct nprdma_ioc_check_device *arg,
     flags |= (cap >> (amd ? 26 : 7)) & 1 ? NPRDMA_DEVICE_CACHING_MODE : 0;
     CHECK_EQ(arg->device, flags);
     CHECK_EQ(arg->max_order, order ? strtoull(order, NULL, 10) :
-                             fs || amd ? 51 : (cap >> 48) & 63);
+                             fs || amd || smmu ? 51 : (cap >> 48) & 63);
     CHECK(arg->page_sizes & PAGE, "%#llx", (long long)arg->page_sizes);
     /* The test module says that the device has 28 address bits */
     CHECK_EQ(arg->iova_bytes, 0);
@@ -73,9 +80,12 @@ KMOD_CASE(region, attach)
                  !strcmp(mode, "legacy") ? "Intel VT-d, legacy mode" :
                  !strcmp(mode, "ss") ? "scalable mode, second stage" :
                  !strcmp(mode, "fs") ? "scalable mode, first stage" :
+                 smmu_stage(mode) == 1 ? "Arm SMMUv3, stage 1" :
+                 smmu_stage(mode) == 2 ? "Arm SMMUv3, stage 2" :
                  "AMD, version 1") != NULL);
     CHECK_EQ(strstr(arg.why, "generic_pt") != NULL,
-             strcmp(kernel, "6.1") && strcmp(kernel, "6.12"));
+             strcmp(kernel, "6.1") && strcmp(kernel, "6.12") &&
+             !smmu_stage(mode));
     check_fields(&arg, mode);
 }
 
