@@ -9,8 +9,8 @@ top   := $(abspath $(dir $(lastword $(MAKEFILE_LIST)))/../..)
 cross := aarch64-linux-gnu-
 gtest := /usr/src/googletest/googletest
 
-edu := $(wildcard $(top)/test/edu/*.c) \
-       $(addprefix $(top)/test/kmod/,kmod_main.c kmod_test.c)
+kmod := $(wildcard $(top)/test/kmod/*.c)
+edu  := $(wildcard $(top)/test/edu/*.c) $(filter %/kmod_main.c %/kmod_test.c,$(kmod))
 # What libnprdma_ucm and libnpemu consist of, and their tests
 ucm := $(wildcard $(top)/src/ucm/*.c $(top)/src/ucm/*/*.c) \
        $(filter-out $(top)/npemu/shim/%,$(wildcard $(top)/npemu/*/*.c)) \
@@ -19,7 +19,7 @@ ucm := $(wildcard $(top)/src/ucm/*.c $(top)/src/ucm/*/*.c) \
        $(addprefix $(gtest)/src/gtest,-all.cc _main.cc)
 
 objects = $(addsuffix .o,$(notdir $(1)))
-VPATH  := $(sort $(dir $(edu) $(ucm)))
+VPATH  := $(sort $(dir $(kmod) $(edu) $(ucm)))
 flags  := -O1 -g -MMD -Wall -Wextra -Werror -Wno-unused-parameter \
 	  -Wno-missing-field-initializers -Wno-format-zero-length \
 	  -DHAVE_CONFIG_H -DNPRDMA_BUILD_UCT -D_GNU_SOURCE -I$(BUILD) \
@@ -30,7 +30,9 @@ libs   := -L$(ROOT)/usr/lib/aarch64-linux-gnu \
 	  -Wl,--allow-shlib-undefined,--no-as-needed \
 	  $(addprefix -l:lib,ucs.so.0 ucm.so.0 ibverbs.so.1)
 
-all: edu_test test_ucm
+all: kmod_test edu_test test_ucm
+kmod_test: $(call objects,$(kmod))
+	$(cross)gcc -o $@ $^
 edu_test: $(call objects,$(edu))
 	$(cross)gcc -o $@ $^
 test_ucm: $(call objects,$(ucm))

@@ -618,6 +618,7 @@ KMOD_CASE(abi, unless_revoked)
     CHECK_EQ(arg.populated, 64);
 }
 
+#ifdef __x86_64__
 /* Calls by the kernel's 32-bit entry */
 static int call32(int fd, unsigned long nr, void *arg)
 {
@@ -656,6 +657,7 @@ KMOD_CASE(abi, compat)
     CHECK_EQ(call32(region.states_fd, NPRDMA_IOC_STATES_INFO, arg), 0);
     CHECK_EQ(arg->states_info.length, region.length);
 }
+#endif
 
 static int map_error(int fd, size_t length, int prot, int flags, off_t offset)
 {

@@ -76,13 +76,14 @@ static long accessed_pages(const kmod_region_t *region)
 /* As reclaim does it, which takes pages that are not accessed from then on */
 static void forget_accesses(const kmod_region_t *region)
 {
-    uint8_t *other = kmod_map(MIB);
+    const size_t length = 4 * MIB;
+    uint8_t *other      = kmod_map(length);
 
-    memset(other, 1, MIB);
+    memset(other, 1, length);
     CHECK_EQ(kmod_write_file("/proc/self/clear_refs", "1"), 0);
     /* A CPU marks no page whose translation it still has. To unmap that many
      * pages makes all CPUs forget all translations of the process. */
-    munmap(other, MIB);
+    munmap(other, length);
     CHECK_EQ(accessed_pages(region), 0);
 }
 
