@@ -121,6 +121,35 @@ public:
     ibv_pd      *pd      = nullptr;
 };
 
+/* An object of the device, which must exist. */
+template<typename T, int (*destroy)(T *)> class Owned {
+public:
+    Owned() = default;
+    Owned(T *object) { *this = object; }
+    ~Owned() { reset(); }
+    Owned(const Owned &) = delete;
+
+    void operator=(T *object)
+    {
+        EXPECT_NE(nullptr, object) << strerror(errno);
+        m_object = object;
+    }
+
+    void reset()
+    {
+        if (m_object != nullptr) {
+            EXPECT_EQ(0, destroy(m_object));
+            m_object = nullptr;
+        }
+    }
+
+    operator T *() const { return m_object; }
+    T *operator->() const { return m_object; }
+
+private:
+    T *m_object = nullptr;
+};
+
 /* Memory as its peer sees it. */
 struct Remote {
     uint64_t addr;
@@ -210,17 +239,7 @@ public:
     explicit Channel(Device &device) :
         channel(npemu_create_comp_channel(device.context))
     {
-        EXPECT_NE(nullptr, channel) << strerror(errno);
     }
-
-    ~Channel()
-    {
-        if (channel != nullptr) {
-            EXPECT_EQ(0, npemu_destroy_comp_channel(channel));
-        }
-    }
-
-    Channel(const Channel &) = delete;
 
     /* Whether an event is there within @a ms. */
     bool readable(int ms = 0) const { return is_readable(channel->fd, ms); }
@@ -243,7 +262,7 @@ public:
         return cq;
     }
 
-    ibv_comp_channel *channel;
+    Owned<ibv_comp_channel, npemu_destroy_comp_channel> channel;
 };
 
 class Cq {
@@ -251,20 +270,11 @@ public:
     explicit Cq(Device &device, int cqe = 256, Channel *channel = nullptr,
                 void *cq_context = nullptr) :
         cq(npemu_create_cq(device.context, cqe, cq_context,
-                           (channel == nullptr) ? nullptr : channel->channel,
+                           (channel == nullptr) ?
+                                   nullptr : &*channel->channel,
                            0))
     {
-        EXPECT_NE(nullptr, cq) << strerror(errno);
     }
-
-    ~Cq()
-    {
-        if (cq != nullptr) {
-            EXPECT_EQ(0, npemu_destroy_cq(cq));
-        }
-    }
-
-    Cq(const Cq &) = delete;
 
     /* The next completion; NO_COMPLETION and a failure if none comes. */
     ibv_wc wait()
@@ -315,7 +325,7 @@ public:
 
     operator ibv_cq *() const { return cq; }
 
-    ibv_cq *cq;
+    Owned<ibv_cq, npemu_destroy_cq> cq;
 };
 
 class Srq {
@@ -327,17 +337,7 @@ public:
         attr.attr.max_wr  = max_wr;
         attr.attr.max_sge = 2;
         srq = npemu_create_srq((pd == nullptr) ? device.pd : pd, &attr);
-        EXPECT_NE(nullptr, srq) << strerror(errno);
     }
-
-    ~Srq()
-    {
-        if (srq != nullptr) {
-            EXPECT_EQ(0, npemu_destroy_srq(srq));
-        }
-    }
-
-    Srq(const Srq &) = delete;
 
     int post(uint64_t wr_id, std::vector<ibv_sge> list)
     {
@@ -351,7 +351,7 @@ public:
 
     operator ibv_srq *() const { return srq; }
 
-    ibv_srq *srq;
+    Owned<ibv_srq, npemu_destroy_srq> srq;
 };
 
 /* A send work request with its SG list. */
@@ -467,17 +467,7 @@ public:
         attr.cap.max_recv_sge    = options.sge;
         attr.cap.max_inline_data = options.inl;
         qp = npemu_create_qp(device.pd, &attr);
-        EXPECT_NE(nullptr, qp) << strerror(errno);
     }
-
-    ~Qp()
-    {
-        if (qp != nullptr) {
-            EXPECT_EQ(0, npemu_destroy_qp(qp));
-        }
-    }
-
-    Qp(const Qp &) = delete;
 
     Address address() const
     {
@@ -625,7 +615,7 @@ public:
 
     operator ibv_qp *() const { return qp; }
 
-    ibv_qp   *qp = nullptr;
+    Owned<ibv_qp, npemu_destroy_qp> qp;
     QpOptions options;
     uint32_t  psn;
 };
@@ -660,21 +650,11 @@ public:
         own.dlid     = port.lid;
         own.port_num = 1;
         ah           = npemu_create_ah(device.pd, &own);
-        EXPECT_NE(nullptr, ah) << strerror(errno);
     }
-
-    ~Ah()
-    {
-        if (ah != nullptr) {
-            EXPECT_EQ(0, npemu_destroy_ah(ah));
-        }
-    }
-
-    Ah(const Ah &) = delete;
 
     operator ibv_ah *() const { return ah; }
 
-    ibv_ah *ah;
+    Owned<ibv_ah, npemu_destroy_ah> ah;
 };
 
 /* The async event that must come within WAIT_MS; acks it. */

@@ -370,8 +370,7 @@ TEST_F(test_rc_error, destroyed_queue_pair_is_not_waited_for)
     QpOptions options;
     options.timeout = 31; /* hours */
     Pair pair(device, options);
-    ASSERT_EQ(0, npemu_destroy_qp(pair.b.qp));
-    pair.b.qp = nullptr;
+    pair.b.qp.reset();
 
     pair.a.write(1, {local.sge(0, 8)}, remote.remote());
     pair.cq_a.expect(1, IBV_WC_RETRY_EXC_ERR);
