@@ -56,7 +56,7 @@ static void check_fields(const struct nprdma_ioc_check_device *arg,
 }
 
 /* The device that the environment names, else the edu */
-static int attach_device(struct nprdma_ioc_check_device *arg)
+static int check_device(struct nprdma_ioc_check_device *arg)
 {
     const char *device = getenv("EDU_DEVICE");
     int edu            = edu_open();
@@ -74,7 +74,7 @@ KMOD_CASE(region, attach)
     const char *kernel = getenv("GUEST_KERNEL");
     struct nprdma_ioc_check_device arg;
 
-    CHECK_EQ(attach_device(&arg), 0);
+    CHECK_EQ(check_device(&arg), 0);
     CHECK((mode != NULL) && (kernel != NULL), "not started by the rig");
     CHECK(strstr(arg.why,
                  !strcmp(mode, "legacy") ? "Intel VT-d, legacy mode" :
@@ -99,7 +99,7 @@ KMOD_CASE(refused, attach)
     kmod_region_t region;
 
     CHECK(words != NULL, "EDU_REFUSED is not set");
-    CHECK_EQ(attach_device(&arg), number ? atoi(number) : EOPNOTSUPP);
+    CHECK_EQ(check_device(&arg), number ? atoi(number) : EOPNOTSUPP);
     CHECK(strstr(arg.why, words) != NULL, "not '%s'", words);
 
     kmod_region(&region, 1);
