@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "../refuse.h"
 #include "test_child.h"
 #include "test_monitor.h"
 
@@ -10,8 +11,6 @@
 #include <fstream>
 
 #include <dlfcn.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
@@ -416,20 +415,10 @@ TEST_F(test_lazy, watched_memory_is_left_to_the_kernel)
 /* A filter of system calls that refuses a change of protection */
 TEST_F(test_lazy, protection_is_refused)
 {
-    struct sock_filter code[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mprotect, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pkey_mprotect, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-    };
-    struct sock_fprog filter = { 5, code };
-
     expect_child([&]() {
         params.lazy_limit = 0;
         start();
-        return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
-               (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0) &&
+        return refuse({SYS_mprotect, SYS_pkey_mprotect}, EPERM) &&
                !nprdma_lazy_start(limit) && !unmap(used());
     });
 }

@@ -35,7 +35,6 @@ TEST_F(test_monitor_region, one_region_for_a_granule)
     }
     EXPECT_EQ(0u, stats().ranges);
     EXPECT_EQ(1u, stats().idle_regions);
-    munmap(ptr, 16 * page);
 }
 
 TEST_F(test_monitor_region, spanning_and_larger_buffers)
@@ -68,7 +67,6 @@ TEST_F(test_monitor_region, spanning_and_larger_buffers)
                   r->address + r->length);
         unreg(r);
     }
-    munmap(ptr, 4 * granule);
 }
 
 TEST_F(test_monitor_region, bad_ranges)
@@ -140,6 +138,7 @@ TEST_F(test_monitor_region, closed_with_registrations)
     int before = drains;
     munmap(ptr, 16 * page);
     EXPECT_EQ(before, drains);
+    maps.clear();
 }
 
 TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
@@ -185,5 +184,4 @@ TEST_F(test_monitor_region, idle_ones_go_least_recently_used_first)
     EXPECT_EQ(0u, bits(&range[2], ptr + 2 * granule));
     EXPECT_EQ(3u, bits(&range[1], ptr + granule));
     unreg(&range[2]);
-    munmap(ptr, 4 * granule);
 }

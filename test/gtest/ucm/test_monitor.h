@@ -60,6 +60,9 @@ protected:
 
     void TearDown() override
     {
+        for (auto &[ptr, length] : maps) {
+            munmap(ptr, length);
+        }
         if (monitor != nullptr) {
             stop();
         }
@@ -91,7 +94,8 @@ protected:
         return result;
     }
 
-    /* Memory at the start of a granule, so that one region covers all of it */
+    /* Memory at the start of a granule, so that one region covers all of it. It
+     * stays until the end. */
     char *map(size_t length = 16 * page, int prot = PROT_READ | PROT_WRITE,
               int flags = MAP_PRIVATE | MAP_ANONYMOUS, int fd = -1)
     {
@@ -105,6 +109,7 @@ protected:
         munmap(area, ptr - area);
         munmap(ptr + length, area + size - ptr - length);
         EXPECT_EQ(ptr, mmap(ptr, length, prot, flags | MAP_FIXED, fd, 0));
+        maps.emplace_back(ptr, length);
         return ptr;
     }
 
@@ -237,6 +242,7 @@ protected:
     nprdma_monitor_t           *monitor = nullptr;
     std::mutex                 lock;
     std::set<nprdma_region_t*> attached;
+    std::vector<std::pair<char*, size_t>> maps;
 
 private:
     NPRDMA_HOOK static void drain_cb(void *arg)

@@ -96,7 +96,6 @@ protected:
     {
         on_drain = nullptr;
         unreg(&range);
-        munmap(ptr, count * page);
         if (moved != MAP_FAILED) {
             munmap(moved, moved_size);
             moved = MAP_FAILED;
@@ -281,9 +280,7 @@ TEST_P(test_monitor_events_kind, peers_get_the_new_contents_or_nothing)
 
 INSTANTIATE_TEST_SUITE_P(all, test_monitor_events_kind,
                          ::testing::ValuesIn(events),
-                         [](const auto &info) {
-                             return std::string(info.param.name);
-                         });
+                         [](const auto &info) { return info.param.name; });
 
 
 /* Events that take more than one call */
@@ -307,7 +304,6 @@ TEST_F(test_monitor_events, pages_come_back_after_failed_calls)
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
     unreg(&range);
-    munmap(ptr, 16 * page);
 }
 
 TEST_F(test_monitor_events, shmdt_and_shmat)
@@ -340,7 +336,6 @@ TEST_F(test_monitor_events, shmdt_and_shmat)
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr + 7 * page, page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr + 8 * page, page));
     unreg(&range);
-    munmap(ptr - page, 17 * page);
 }
 
 /* Some of which the program has unmapped: the kernel takes the others, also if
@@ -452,7 +447,6 @@ TEST_F(test_monitor_events, retired_and_readmitted_at_random)
         }
     }
     unreg(&range);
-    munmap(ptr, count * page);
 }
 
 TEST_F(test_monitor_events, fork_leaves_sources_only)
@@ -495,7 +489,6 @@ TEST_F(test_monitor_events, fork_leaves_sources_only)
     EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
     EXPECT_EQ(5, ptr[page]);
     unreg(&range);
-    munmap(ptr, 16 * page);
 }
 
 /* Open MPI patches libc after UCM, which disables UCM's hooks. The monitor

@@ -113,7 +113,6 @@ protected:
     {
         if (m_ptr != nullptr) {
             unreg(&m_range);
-            munmap(m_ptr, 2 * huge);
         }
         test_monitor::TearDown();
     }
@@ -171,7 +170,6 @@ TEST_F(test_monitor_huge, mmap_fixed)
                               MAP_FIXED, -1, 0)) << strerror(errno);
         expect_first_taken();
         unreg(&m_range);
-        munmap(m_ptr, 2 * huge);
         m_ptr = nullptr;
     }
 }
@@ -188,7 +186,6 @@ TEST_F(test_monitor_huge, mremap_moves)
     if (mremap_to(m_ptr, page, page, MREMAP_MAYMOVE | MREMAP_FIXED, target) !=
         target) {
         unreg(&range);
-        munmap(target, 2 * huge);
         GTEST_SKIP() << "mremap() of huge pages: " << strerror(errno);
     }
     expect_gone(m_ptr);
@@ -199,7 +196,6 @@ TEST_F(test_monitor_huge, mremap_moves)
     EXPECT_EQ(0u, bits(&range, target));
     EXPECT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
     unreg(&range);
-    munmap(target, 2 * huge);
 }
 
 TEST_F(test_monitor_huge, segment_replaces)

@@ -24,7 +24,6 @@ protected:
     {
         if (ptr != nullptr) {
             unreg(&range);
-            munmap(ptr, size);
         }
         test_monitor::TearDown();
     }

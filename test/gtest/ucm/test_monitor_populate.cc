@@ -58,7 +58,6 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     EXPECT_EQ(ns, stats().populate_ns);
     EXPECT_EQ(6u, stats().populated);
     unreg(&range);
-    munmap(ptr, 16 * page);
 }
 
 /* Whether a page belongs to this process alone. The page of zeros does not. */
@@ -120,7 +119,6 @@ TEST_F(test_monitor_populate, for_writing_of_resident_pages)
     EXPECT_EQ(child, waitpid(child, &status, 0));
     EXPECT_EQ(0, status);
     unreg(&range);
-    munmap(ptr, 16 * page);
 }
 
 /* A key that is packed populates resident pages for writing. That is no fault
@@ -166,7 +164,6 @@ TEST_F(test_monitor_populate, protected_pages_are_left_alone)
         EXPECT_EQ(NPRDMA_PAGE_BITS, bits(&range, ptr + 2 * page));
     }
     unreg(&range);
-    munmap(ptr, 16 * page);
     close(fd);
 }
 
@@ -221,7 +218,6 @@ TEST_F(test_monitor_populate, inaccessible_memory_is_refused)
     EXPECT_EQ(0u, bits(&range, ptr + 2 * page));
     EXPECT_EQ(1u, bits(&range, ptr + 8 * page));
     unreg(&range);
-    munmap(ptr, 16 * page);
     close(fd);
 }
 
@@ -255,7 +251,6 @@ TEST_F(test_monitor_populate, resident_pages_only)
         ASSERT_EQ(pages.count(i) != 0, is_present(ptr + i * page)) << i;
     }
     unreg(&range);
-    munmap(ptr, size);
 }
 
 TEST_F(test_monitor_populate, stays_until_it_is_revoked)
@@ -276,7 +271,6 @@ TEST_F(test_monitor_populate, stays_until_it_is_revoked)
     unreg(&range, 1);
     EXPECT_EQ(1, drains);
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    munmap(ptr, 16 * page);
 }
 
 /* A key of an invalidated registration never reaches its pages again: not while
@@ -319,7 +313,6 @@ TEST_F(test_monitor_populate, invalidation_closes_the_region)
     EXPECT_EQ(3, all_bits(&again, ptr, 16 * page));
     unreg(&last);
     unreg(&again);
-    munmap(ptr, 16 * page);
 }
 
 /* A page may lie in several regions: revocation takes it in all of them */
@@ -339,7 +332,6 @@ TEST_F(test_monitor_populate, revoked_in_all_regions)
     EXPECT_EQ(0, all_bits(&small, ptr + granule, 4 * page));
     EXPECT_EQ(0, all_bits(&large, ptr + granule, 4 * page));
     EXPECT_EQ(1, all_bits(&large, ptr + granule + 4 * page, 4 * page));
-    munmap(ptr, 2 * granule);
 }
 
 
@@ -480,5 +472,4 @@ TEST_F(test_monitor_populate_race, populate_and_events)
     EXPECT_GT(stats().invalidated, 0u);
     EXPECT_GE(stats().populated, num_pages);
     unreg(&range);
-    munmap(ptr, num_pages * page);
 }

@@ -28,7 +28,6 @@ protected:
     {
         meanwhile = nullptr;
         unreg(&range);
-        munmap(ptr, num_pages * page);
         test_monitor::TearDown();
     }
 

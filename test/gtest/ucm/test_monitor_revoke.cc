@@ -1,13 +1,8 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "../refuse.h"
 #include "test_child.h"
 #include "test_monitor.h"
-
-#include <cmath>
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 
 /* Pages whose exported registration has ended. There is no thread: the tests
  * call tick(). */
@@ -67,7 +62,6 @@ TEST_F(test_monitor_revoke, lazy_takes_pages_in_the_second_tick)
     EXPECT_EQ(16u, stats().revoked);
     EXPECT_EQ(0, tick());
     EXPECT_EQ(1, drains);
-    munmap(ptr, 16 * page);
 }
 
 TEST_F(test_monitor_revoke, lazy_spares_what_is_used_in_every_tick)
@@ -86,7 +80,6 @@ TEST_F(test_monitor_revoke, lazy_spares_what_is_used_in_every_tick)
     EXPECT_EQ(0, drains);
     settle();
     EXPECT_EQ(0, all_bits(&range, ptr, 8 * page));
-    munmap(ptr, 16 * page);
 }
 
 /* However busy the neighbours are: the time limit holds for each page */
@@ -109,7 +102,6 @@ TEST_F(test_monitor_revoke, lazy_takes_what_lies_between_busy_pages)
     EXPECT_EQ(0, all_bits(&range, ptr + 7 * page, 9 * page));
     settle();
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    munmap(ptr, 16 * page);
 }
 
 TEST_F(test_monitor_revoke, lazy_spares_live_registrations)
@@ -137,7 +129,6 @@ TEST_F(test_monitor_revoke, lazy_spares_live_registrations)
     unreg(&edge);
     settle();
     EXPECT_EQ(0, all_bits(&range, ptr, length));
-    munmap(ptr, length);
 }
 
 /* Pending pages that are registered again before the tick that would take
@@ -158,7 +149,6 @@ TEST_F(test_monitor_revoke, lazy_is_cancelled_by_a_registration)
     unreg(&again);
     settle();
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
-    munmap(ptr, 16 * page);
 }
 
 /* Registrations begin and end while ticks run. Pages of a live registration are
@@ -208,7 +198,6 @@ TEST_F(test_monitor_revoke, lazy_never_takes_live_pages)
     ASSERT_EQ(UCS_OK, reg(&all, ptr, 2 * chunk));
     EXPECT_EQ(0, all_bits(&all, ptr, 2 * chunk));
     unreg(&all);
-    munmap(ptr, 2 * chunk);
 }
 
 /* Memory that is used for operations of this process alone is out of reach of
@@ -242,6 +231,7 @@ TEST_F(test_monitor_revoke, local_regions_are_separate)
     EXPECT_EQ(3, all_bits(&again, ptr, 16 * page));
     munmap(ptr, 16 * page);
     EXPECT_EQ(0, all_bits(&again, ptr, 16 * page));
+    maps.clear();
 }
 
 TEST_F(test_monitor_revoke, strict_takes_pages_at_once)
@@ -261,7 +251,6 @@ TEST_F(test_monitor_revoke, strict_takes_pages_at_once)
     EXPECT_EQ(2, drains);
     EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
     EXPECT_EQ(16u, stats().revoked);
-    munmap(ptr, 16 * page);
 }
 
 /* The thread starts with the first registration for peers. It sleeps while
@@ -279,25 +268,6 @@ TEST_F(test_monitor_revoke, lazy_by_its_thread)
         wait_until([&]() { return drains > i; });
         EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
     }
-    munmap(ptr, 16 * page);
-}
-
-/* From here on this process cannot start a thread */
-static void forbid_threads()
-{
-    struct sock_filter filter[] = {
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone, 1, 0),
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAGAIN),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-    };
-    struct sock_fprog program = {sizeof(filter) / sizeof(filter[0]), filter};
-
-    if ((prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) ||
-        (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0)) {
-        _exit(3);
-    }
 }
 
 /* If no thread can be started, pages are revoked at deregistration */
@@ -307,7 +277,9 @@ TEST_F(test_monitor_revoke, lazy_without_a_thread_is_strict)
     params.revoke_tick = 10;
 
     expect_child([&]() {
-        forbid_threads();
+        if (!refuse({SYS_clone, SYS_clone3}, EAGAIN)) {
+            return false;
+        }
         start();
         char *ptr = map();
         use(&range, ptr, 16 * page);

@@ -73,7 +73,6 @@ protected:
             alarm(0);
             sigaction(SIGTRAP, &old_action, nullptr);
             test_monitor::TearDown();
-            munmap(ptr, 16 * page);
         }
     }
 
@@ -140,8 +139,6 @@ TEST_F(test_monitor_signal, while_a_region_is_created_and_destroyed)
     EXPECT_EQ(UCS_ERR_EXCEEDS_LIMIT, status);
     EXPECT_EQ(evicted + 1, stats().evicted);
     EXPECT_EQ(1u, stats().regions);
-    munmap(last, chunk + page);
-    munmap(other, chunk + page);
     unreg(&first);
 }
 
