@@ -51,11 +51,11 @@ typedef struct hook_qp {
 typedef struct hook_state {
     hook_qp_t          qps[HOOK_MAX_QPS];
     hook_held_t        held[HOOK_MAX_HELD];
-    unsigned           first_held, num_held;
+    unsigned           first_held;
+    hook_numbers_t     numbers;
 
     struct ibv_qp      *gate;           /* NULL: it is open */
     hook_op_t          from;
-    int                is_destroyed;
 
     struct ibv_qp      *forging;
     uint64_t           address;
@@ -63,12 +63,11 @@ typedef struct hook_state {
 
     struct ibv_context *refusing;
     unsigned           after, count;
-    unsigned           num_refused, num_overtakers;
     struct ibv_pd      *_Atomic without_qps;
-    _Atomic unsigned   ah_usec, num_bad_ahs;
+    _Atomic unsigned   ah_usec;
 
     hook_losses_t      losses;
-    unsigned           num_losses, random;
+    unsigned           random;
 
     void               (*call)(void *arg);
     void               *arg;
@@ -129,12 +128,12 @@ static hook_op_t hook_op(const struct ibv_send_wr *wr)
 
 static int hook_hold(struct ibv_qp *qp, const struct ibv_send_wr *wr)
 {
-    hook_held_t *held = &hook.held[(hook.first_held + hook.num_held) %
+    hook_held_t *held = &hook.held[(hook.first_held + hook.numbers.held) %
                                    HOOK_MAX_HELD];
     char *data        = held->data;
     int i;
 
-    if (hook.num_held == HOOK_MAX_HELD) {
+    if (hook.numbers.held == HOOK_MAX_HELD) {
         return ENOMEM;
     }
 
@@ -150,7 +149,7 @@ static int hook_hold(struct ibv_qp *qp, const struct ibv_send_wr *wr)
             data             += held->sge[i].length;
         }
     }
-    ++hook.num_held;
+    ++hook.numbers.held;
     return 0;
 }
 
@@ -160,10 +159,10 @@ int hook_let_one_go(void)
     struct ibv_send_wr *bad_wr;
 
     pthread_mutex_lock(&hook_lock);
-    if (hook.num_held > 0) {
+    if (hook.numbers.held > 0) {
         held            = &hook.held[hook.first_held];
         hook.first_held = (hook.first_held + 1) % HOOK_MAX_HELD;
-        --hook.num_held;
+        --hook.numbers.held;
     }
     pthread_mutex_unlock(&hook_lock);
     if (held != NULL) {
@@ -193,7 +192,7 @@ static int hook_must_wait(struct ibv_qp *qp, const struct ibv_send_wr *wr,
         return hook.is_holding;
     }
     return (qp == hook.gate) &&
-           ((hook.num_held > 0) || (hook_op(wr) == hook.from));
+           ((hook.numbers.held > 0) || (hook_op(wr) == hook.from));
 }
 
 /* For a single request, because the component posts no lists */
@@ -203,12 +202,12 @@ static int hook_is_refused(hook_qp_t *qp, int is_empty)
         --hook.after;
     } else if (hook.count > 0) {
         --hook.count;
-        ++hook.num_refused;
+        ++hook.numbers.refused;
         qp->has_refused = 1;
         return 1;
     }
 
-    hook.num_overtakers += !is_empty && qp->has_refused;
+    hook.numbers.overtakers += !is_empty && qp->has_refused;
     return 0;
 }
 
@@ -217,7 +216,7 @@ static int hook_happens(unsigned percent)
 {
     int happens = ((unsigned)rand_r(&hook.random) % 100) < percent;
 
-    hook.num_losses += happens;
+    hook.numbers.losses += happens;
     return happens;
 }
 
@@ -339,9 +338,9 @@ static int hook_destroy_qp(struct ibv_qp *qp)
 {
     pthread_mutex_lock(&hook_lock);
     if (qp == hook.gate) {
-        hook.is_destroyed = 1;
-        hook.num_held     = 0;
-        hook.gate         = NULL;
+        hook.numbers.is_destroyed = 1;
+        hook.numbers.held         = 0;
+        hook.gate                 = NULL;
     }
     pthread_mutex_unlock(&hook_lock);
     return hook_real->destroy_qp(qp);
@@ -381,8 +380,12 @@ hook_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
     struct ibv_ah *ah = (usec > 0) ? NULL : hook_real->create_ah(pd, attr);
     hook_mark_t mark  = { .is_datagram = 1 };
 
-    usleep(usec);
-    hook.num_bad_ahs += (usec > 0);
+    if (usec > 0) {
+        usleep(usec);
+        pthread_mutex_lock(&hook_lock);
+        ++hook.numbers.bad_ahs;
+        pthread_mutex_unlock(&hook_lock);
+    }
     if (ah != NULL) {
         mark.sl            = npemu_ah(ah)->av.path.sl;
         mark.traffic_class = npemu_ah(ah)->av.path.flow >> 20;
@@ -439,9 +442,9 @@ static struct ibv_qp *hook_ep_qp(uct_ep_h ep, unsigned kind)
 void hook_gate_close(uct_ep_h ep, unsigned kind, hook_op_t from)
 {
     pthread_mutex_lock(&hook_lock);
-    hook.gate         = hook_ep_qp(ep, kind);
-    hook.from         = from;
-    hook.is_destroyed = 0;
+    hook.gate                 = hook_ep_qp(ep, kind);
+    hook.from                 = from;
+    hook.numbers.is_destroyed = 0;
     pthread_mutex_unlock(&hook_lock);
 }
 
@@ -452,14 +455,14 @@ void hook_forge(uct_ep_h ep, unsigned kind, uint64_t address, uct_rkey_t rkey)
     hook.forging = (ep == NULL) ? NULL : hook_ep_qp(ep, kind);
 }
 
-int hook_gate_is_destroyed(void)
+hook_numbers_t hook_numbers(void)
 {
-    return hook.is_destroyed;
-}
+    hook_numbers_t numbers;
 
-unsigned hook_num_held(void)
-{
-    return hook_read(&hook.num_held);
+    pthread_mutex_lock(&hook_lock);
+    numbers = hook.numbers;
+    pthread_mutex_unlock(&hook_lock);
+    return numbers;
 }
 
 unsigned hook_count(uct_ep_h ep, unsigned kind, hook_op_t op)
@@ -475,25 +478,15 @@ void hook_refuse(uct_md_h md, unsigned after, unsigned count)
     unsigned i;
 
     pthread_mutex_lock(&hook_lock);
-    hook.refusing       = ucs_derived_of(md, uct_nprdma_device_t)->context;
-    hook.after          = after;
-    hook.count          = count;
-    hook.num_refused    = 0;
-    hook.num_overtakers = 0;
+    hook.refusing           = ucs_derived_of(md, uct_nprdma_device_t)->context;
+    hook.after              = after;
+    hook.count              = count;
+    hook.numbers.refused    = 0;
+    hook.numbers.overtakers = 0;
     for (i = 0; i < HOOK_MAX_QPS; ++i) {
         hook.qps[i].has_refused = 0;
     }
     pthread_mutex_unlock(&hook_lock);
-}
-
-unsigned hook_num_refused(void)
-{
-    return hook_read(&hook.num_refused);
-}
-
-unsigned hook_num_overtakers(void)
-{
-    return hook_read(&hook.num_overtakers);
 }
 
 void hook_refuse_qps(uct_md_h md)
@@ -502,10 +495,9 @@ void hook_refuse_qps(uct_md_h md)
                        ucs_derived_of(md, uct_nprdma_device_t)->pd;
 }
 
-unsigned hook_refuse_ahs(unsigned usec)
+void hook_refuse_ahs(unsigned usec)
 {
     hook.ah_usec = usec;
-    return hook.num_bad_ahs;
 }
 
 void hook_lose(hook_losses_t losses)
@@ -514,11 +506,6 @@ void hook_lose(hook_losses_t losses)
     hook.losses = losses;
     hook.random = 42;
     pthread_mutex_unlock(&hook_lock);
-}
-
-unsigned hook_num_losses(void)
-{
-    return hook_read(&hook.num_losses);
 }
 
 void hook_probe_arm(void (*call)(void *arg), void *arg)

@@ -23,10 +23,25 @@ extern "C" {
 void hook_start(uct_md_h md, uct_iface_h iface);
 
 
-/* ---- work requests that wait: probes, or those behind a gate ---- */
+/* ---- what has happened so far ---- */
 
-/** @return How many wait. */
-unsigned hook_num_held(void);
+typedef struct hook_numbers {
+    unsigned held;         /* Work requests that wait now */
+    unsigned is_destroyed; /* A queue pair, behind its closed gate */
+    unsigned refused;      /* Sends */
+
+    /* Sends that passed on a queue pair after it had refused one. Empty WRITEs
+     * do not count, because they only report that earlier sends are
+     * complete. */
+    unsigned overtakers;
+    unsigned bad_ahs;      /* Address handles that have failed */
+    unsigned losses;       /* Datagrams that did not simply pass */
+} hook_numbers_t;
+
+hook_numbers_t hook_numbers(void);
+
+
+/* ---- work requests that wait: probes, or those behind a gate ---- */
 
 /** Post the one that has waited for the longest time.
  *  @return Nonzero if there was one */
@@ -55,9 +70,6 @@ typedef enum hook_op {
  */
 void hook_gate_close(uct_ep_h ep, unsigned kind, hook_op_t from);
 
-/** @return Nonzero if the queue pair was destroyed behind the closed gate. */
-int hook_gate_is_destroyed(void);
-
 /** @return Work requests of a connection so far, with those that wait. */
 unsigned hook_count(uct_ep_h ep, unsigned kind, hook_op_t op);
 
@@ -83,22 +95,11 @@ void hook_forge(uct_ep_h ep, unsigned kind, uint64_t address, uct_rkey_t rkey);
  */
 void hook_refuse(uct_md_h md, unsigned after, unsigned count);
 
-/** @return Sends refused. */
-unsigned hook_num_refused(void);
-
-/**
- * @return Sends that passed on a queue pair after it had refused one. Empty
- *         WRITEs do not count, because they only report that earlier sends are
- *         complete.
- */
-unsigned hook_num_overtakers(void);
-
 /** Let an MD create no more queue pairs. NULL: all may create them. */
 void hook_refuse_qps(uct_md_h md);
 
-/** Let address handles fail, each after a time. 0: no more.
- *  @return How many have failed. */
-unsigned hook_refuse_ahs(unsigned usec);
+/** Let address handles fail, each after a time. 0: no more. */
+void hook_refuse_ahs(unsigned usec);
 
 
 /* ---- datagrams that are lost ---- */
@@ -113,9 +114,6 @@ typedef struct hook_losses {
 
 /** Treat datagrams so from now on, the same ones in each process. */
 void hook_lose(hook_losses_t losses);
-
-/** @return Datagrams that did not simply pass. */
-unsigned hook_num_losses(void);
 
 
 /* ---- probes of peers ---- */

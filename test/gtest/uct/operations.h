@@ -65,11 +65,7 @@ template<size_t length>
 ucs_status_t start_get_bcopy(uct_ep_h ep, uint64_t address, uct_rkey_t rkey,
                              const buffer &local, uct_completion_t *comp)
 {
-    auto unpack = [](void *arg, const void *data, size_t bytes) {
-        memcpy(arg, data, bytes);
-    };
-
-    return uct_ep_get_bcopy(ep, unpack, local.ptr(), length, address, rkey,
+    return uct_ep_get_bcopy(ep, unpack_to, local.ptr(), length, address, rkey,
                             comp);
 }
 

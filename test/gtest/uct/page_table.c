@@ -159,6 +159,4 @@ void page_table_query(page_table_t *table, page_table_stats_t *stats)
     stats->absent_reads  = atomic_load(&header->absent_reads);
     stats->absent_writes = atomic_load(&header->absent_writes);
     stats->efault        = atomic_load(&header->efault);
-    stats->faults        = atomic_load(&header->faulted);
-    stats->restored      = atomic_load(&header->restored);
 }

@@ -48,8 +48,6 @@ typedef struct page_table_stats {
     uint64_t absent_reads;
     uint64_t absent_writes;
     uint64_t efault;
-    uint64_t faults;
-    uint64_t restored;
 } page_table_stats_t;
 
 /** @return The table of a page of this process, or NULL. */

@@ -55,18 +55,7 @@ public:
 
     bool send(const std::vector<char> &message)
     {
-        ibv_sge sge    = {(uintptr_t)m_memory.data(), (uint32_t)message.size(),
-                          m_mr->lkey};
-        ibv_send_wr wr = {};
-        ibv_send_wr *bad;
-
-        std::copy(message.begin(), message.end(), m_memory.begin());
-        wr.sg_list    = &sge;
-        wr.num_sge    = !message.empty();
-        wr.opcode     = IBV_WR_SEND;
-        wr.send_flags = IBV_SEND_SIGNALED;
-        return (ibv_post_send(m_rc, &wr, &bad) == 0) &&
-               (wait(m_send_cq).status == IBV_WC_SUCCESS);
+        return send_by(m_rc, {}, message);
     }
 
     std::vector<char> receive()
@@ -86,11 +75,8 @@ public:
 
     void send_datagram(const std::vector<char> &packet)
     {
-        ibv_sge sge         = {(uintptr_t)slot(0), (uint32_t)packet.size(),
-                               m_mr->lkey};
         ibv_send_wr wr      = {};
         ibv_ah_attr ah_attr = {};
-        ibv_send_wr *bad;
 
         ah_attr.dlid      = m_target.dev.lid;
         ah_attr.port_num  = 1;
@@ -101,21 +87,32 @@ public:
             check(m_ah != nullptr, "cannot create an address handle");
         }
 
-        std::copy(packet.begin(), packet.end(), slot(0));
-        wr.sg_list           = &sge;
-        wr.num_sge           = !packet.empty();
-        wr.opcode            = IBV_WR_SEND;
-        wr.send_flags        = IBV_SEND_SIGNALED | IBV_SEND_SOLICITED;
+        wr.send_flags        = IBV_SEND_SOLICITED;
         wr.wr.ud.ah          = m_ah;
         wr.wr.ud.remote_qpn  = m_target.iface.ud_qpn;
         wr.wr.ud.remote_qkey = qkey;
-        check(ibv_post_send(m_ud, &wr, &bad) == 0, "cannot send a datagram");
-        check(wait(m_send_cq).status == IBV_WC_SUCCESS, "datagram failed");
+        check(send_by(m_ud, wr, packet), "cannot send a datagram");
     }
 
 private:
     /* Slot 0 is the source of sends, the other slots are receives */
     char *slot(size_t index) { return &m_memory[index * slot_size]; }
+
+    bool
+    send_by(ibv_qp *qp, ibv_send_wr wr, const std::vector<char> &message)
+    {
+        ibv_sge sge = {(uintptr_t)slot(0), (uint32_t)message.size(),
+                       m_mr->lkey};
+        ibv_send_wr *bad;
+
+        std::copy(message.begin(), message.end(), slot(0));
+        wr.sg_list     = &sge;
+        wr.num_sge     = !message.empty();
+        wr.opcode      = IBV_WR_SEND;
+        wr.send_flags |= IBV_SEND_SIGNALED;
+        return (ibv_post_send(qp, &wr, &bad) == 0) &&
+               (wait(m_send_cq).status == IBV_WC_SUCCESS);
+    }
 
     void open()
     {
@@ -362,11 +359,7 @@ void
 svc_requester::post(uct_nprdma_svc_request_t request, const bytes &payload)
 {
     request.sn = next_sn();
-    bytes message(sizeof(request) + payload.size());
-    memcpy(message.data(), &request, sizeof(request));
-    std::copy(payload.begin(), payload.end(),
-              message.begin() + sizeof(request));
-    EXPECT_TRUE(send(message));
+    EXPECT_TRUE(send(svc_message(request, payload)));
 }
 
 svc_requester::bytes
@@ -382,6 +375,16 @@ int svc_requester::status(const uct_nprdma_svc_request_t &request,
 {
     bytes reply = call(request, payload);
     return ((uct_nprdma_svc_reply_t*)reply.data())->status;
+}
+
+svc_requester::bytes svc_message(const uct_nprdma_svc_request_t &request,
+                                 const svc_requester::bytes &payload)
+{
+    svc_requester::bytes message((const char*)&request,
+                                 (const char*)(&request + 1));
+
+    message.insert(message.end(), payload.begin(), payload.end());
+    return message;
 }
 
 uct_nprdma_svc_request_t

@@ -62,6 +62,10 @@ private:
     uint32_t m_sn = 0;
 };
 
+/* What is sent of a request */
+svc_requester::bytes svc_message(const uct_nprdma_svc_request_t &request,
+                                 const svc_requester::bytes &payload = {});
+
 /* A request that is complete except for its sequence number */
 uct_nprdma_svc_request_t
 svc_request(uint8_t type, uint64_t key, uint64_t address, uint32_t length);

@@ -4,23 +4,9 @@
 
 #include <algorithm>
 
-class test_amo : public uct_pair_test {
+class test_amo : public uct_buffer_test {
 protected:
-    void SetUp() override
-    {
-        uct_pair_test::SetUp();
-        m_remote.reset(new buffer(m_b->md(), 4096));
-        m_rkey = m_a->unpack(m_remote->packed_key());
-    }
-
-    void TearDown() override
-    {
-        m_remote.reset();
-        uct_pair_test::TearDown();
-    }
-
-    std::unique_ptr<buffer> m_remote;
-    uct_rkey_t              m_rkey;
+    test_amo() : uct_buffer_test(4096) {}
 };
 
 TEST_F(test_amo, unaligned)

@@ -35,20 +35,12 @@ protected:
         hook_start(m_b->md(), m_b->iface());
     }
 
-    void TearDown() override
+    test_bulk()
     {
-        hook_let_go();
-        test_op::TearDown();
-    }
-
-    config_t config() override
-    {
-        config_t config        = test_op::config();
-        config["ORDER"]      = "ucp"; /* Else much waits for large puts */
-        config["TX_QUOTA"]     = "inf";
-        config["TIMEOUT"]      = "20ms"; /* Of an endpoint to a dead peer */
-        config["RETRY_COUNT"]  = "3";
-        return config;
+        m_config["ORDER"]       = "ucp"; /* Else much waits for large puts */
+        m_config["TX_QUOTA"]    = "inf";
+        m_config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a dead peer */
+        m_config["RETRY_COUNT"] = "3";
     }
 
     ucs_status_t start_large(op_t op, completion *comp, uct_ep_h ep,
@@ -56,9 +48,7 @@ protected:
     {
         uct_iov_t iov = {m_local->ptr(), large, m_local->memh(), 0, 1};
 
-        return (op == PUT_ZCOPY) ?
-               uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp) :
-               uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
+        return start_zcopy(op == PUT_ZCOPY, ep, iov, address, rkey, comp);
     }
 
     ucs_status_t start_large(op_t op, completion *comp, uct_ep_h ep = nullptr)
@@ -122,13 +112,6 @@ protected:
         return counter("nic_slices") - slices;
     }
 
-    void progress_for_long()
-    {
-        for (int i = 0; i < 1000; ++i) {
-            m_a->progress();
-        }
-    }
-
     void expect_equal()
     {
         EXPECT_EQ(0, memcmp(m_local->ptr(), m_remote->ptr(), large));
@@ -148,8 +131,8 @@ TEST_F(test_bulk, states_are_read_behind_data)
         hook_gate_close(m_ab, BULK, HOOK_WRITE);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp));
         ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flush));
-        progress_for_long();
-        EXPECT_LT(1u, hook_num_held());
+        m_a->progress_often();
+        EXPECT_LT(1u, hook_numbers().held);
         EXPECT_FALSE(comp.done);
         EXPECT_FALSE(flush.done);
         m_remote->evict(evicted, page_size);
@@ -184,8 +167,7 @@ TEST_F(test_bulk, nothing_waits_for_it)
                                         &fetched));
         EXPECT_EQ(UCS_OK, uct_ep_am_short(ep, 1, 0, nullptr, 0));
         ASSERT_EQ(UCS_INPROGRESS, uct_ep_flush(ep, 0, &flush));
-        await([&]() {
-            m_a->progress();
+        m_a->wait_alone([&]() {
             return first.done && got.done && fetched.done && flush.done;
         });
         EXPECT_EQ(value, old);
@@ -197,9 +179,8 @@ TEST_F(test_bulk, nothing_waits_for_it)
         EXPECT_EQ(0u, hook_count(ep, BULK, HOOK_READ) +
                       hook_count(ep, BULK, HOOK_WRITE));
         async_release(m_b->iface());
-        await([&]() {
+        m_a->wait_alone([&]() {
             async_answer(m_b->iface());
-            m_a->progress();
             return conn_is_connected(ep, BULK);
         });
         EXPECT_EQ(connects + 1, counter("bulk_eps"));
@@ -226,13 +207,12 @@ TEST_F(test_bulk, slices_end_where_they_began)
     async_hold(m_b->iface());
     hook_gate_close(ep, SVC, HOOK_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &comp, ep));
-    EXPECT_LT(1u, hook_num_held());
+    EXPECT_LT(1u, hook_numbers().held);
     begun = counter("nic_slices") - begun;
     reads = hook_count(ep, SVC, HOOK_READ);
     async_release(m_b->iface());
-    await([&]() {
+    m_a->wait_alone([&]() {
         async_answer(m_b->iface());
-        m_a->progress();
         return conn_is_connected(ep, BULK);
     });
     EXPECT_FALSE(comp.done);
@@ -260,10 +240,10 @@ TEST_F(test_bulk, cancel_waits_for_both)
                                                    HOOK_READ);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
         ASSERT_EQ(UCS_INPROGRESS, start_small(&got));
-        EXPECT_LT(0u, hook_num_held());
+        EXPECT_LT(0u, hook_numbers().held);
         ASSERT_EQ(UCS_INPROGRESS,
                   uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, &flush));
-        progress_for_long();
+        m_a->progress_often();
         EXPECT_FALSE(put.done) << kind;
         EXPECT_FALSE(got.done) << kind;
         EXPECT_FALSE(flush.done) << kind;
@@ -287,11 +267,11 @@ TEST_F(test_bulk, destroy_ends_queue_pair)
     put.func = [](uct_completion_t *self) {
         auto *comp          = static_cast<decltype(put)*>(self);
         comp->done          = true;
-        comp->was_destroyed = hook_gate_is_destroyed();
+        comp->was_destroyed = hook_numbers().is_destroyed;
     };
     hook_gate_close(m_ab, BULK, HOOK_WRITE);
     ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
-    EXPECT_LT(0u, hook_num_held());
+    EXPECT_LT(0u, hook_numbers().held);
     m_a->disconnect(m_ab);
     EXPECT_TRUE(put.done);
     EXPECT_TRUE(put.was_destroyed);
@@ -308,13 +288,13 @@ TEST_F(test_bulk, refused_post_ends_endpoint)
 
         hook_refuse(m_a->md(), after, 1);
         ASSERT_EQ(UCS_INPROGRESS, start_large(PUT_ZCOPY, &put));
-        EXPECT_EQ(1u, hook_num_refused());
+        EXPECT_EQ(1u, hook_numbers().refused);
         start_large(GET_ZCOPY, &got);
         EXPECT_FALSE(put.done);
         m_a->wait([&]() { return put.done && m_a->failed.count(m_ab); });
         EXPECT_EQ(UCS_ERR_CONNECTION_RESET, put.status);
         EXPECT_EQ(UCS_ERR_CONNECTION_RESET, m_a->failed[m_ab]);
-        EXPECT_EQ(0u, hook_num_overtakers());
+        EXPECT_EQ(0u, hook_numbers().overtakers);
         m_a->disconnect(m_ab);
         m_a->failed.clear();
         reconnect();
@@ -324,11 +304,9 @@ TEST_F(test_bulk, refused_post_ends_endpoint)
 /* A peer that dies */
 class test_bulk_death : public test_bulk {
 protected:
-    config_t config() override
+    test_bulk_death()
     {
-        config_t config      = test_bulk::config();
-        config["CM_TIMEOUT"] = "600s"; /* Not what notices it */
-        return config;
+        m_config["CM_TIMEOUT"] = "600s"; /* Not what notices it */
     }
 
     void SetUp() override
@@ -368,7 +346,7 @@ TEST_F(test_bulk_death, is_noticed_by_another)
     m_peer->kill();
     ASSERT_EQ(UCS_OK, uct_ep_put_short(m_ep, "x", 1, m_address + large, m_key));
     m_a->wait([&]() { return counter("eps_failed") > failed; });
-    progress_for_long();
+    m_a->progress_often();
     EXPECT_FALSE(put.done);
     EXPECT_EQ(0u, m_a->failed.count(m_ep));
     hook_let_go();
@@ -423,9 +401,7 @@ TEST_F(test_bulk_refused, by_peer)
         expect_all_work(ep);
     }
     EXPECT_EQ(slices, counter("bulk_slices"));
-    ASSERT_EQ(1u, log.lines().size());
-    EXPECT_NE(std::string::npos,
-              log.lines()[0].find("stay on the queue pair of requests"));
+    expect_line(log, "stay on the queue pair of requests");
 
     hook_refuse_qps(nullptr);
     run_until_try(ep);

@@ -54,7 +54,7 @@ TEST_F(test_counters, leave_descriptors_of_others_alone)
         ASSERT_EQ(2u, numbers.size());
         /* The program closes what it does not know, and opens a file */
         close(numbers[0]);
-        int fd = open("/dev/null", O_RDONLY);
+        int fd = ::open("/dev/null", O_RDONLY);
         ASSERT_EQ(numbers[0], dup2(fd, numbers[0]));
         if (fd != numbers[0]) {
             close(fd);

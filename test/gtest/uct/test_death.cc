@@ -101,14 +101,6 @@ protected:
         m_ep   = m_victim.ep;
     }
 
-    void TearDown() override
-    {
-        m_victim.process.reset();
-        m_other.process.reset();
-        m_local.reset();
-        m_entity.reset();
-    }
-
     /* Start one more operation, at a place of its own while there are free
      * ones */
     ucs_status_t start_one(target &t, const death_case &op)
@@ -147,9 +139,7 @@ protected:
             refused = (status == UCS_ERR_NO_RESOURCE) ? refused + 1 : 0;
             m_entity->progress();
         }
-        for (int i = 0; i < 10000; ++i) {
-            m_entity->progress();
-        }
+        m_entity->progress_often(10000);
     }
 
     /* As if each wait had begun a minute ago, a line says what for */
@@ -222,12 +212,12 @@ protected:
      * be busy */
     const double limit = patience.count();
 
+    std::vector<std::unique_ptr<completion>> m_comps;
     std::unique_ptr<entity> m_entity;
     std::unique_ptr<buffer> m_local;
     target                  m_victim, m_other;
     peer                    *m_peer = nullptr; /* Of the victim */
     uct_ep_h                m_ep    = nullptr;
-    std::vector<std::unique_ptr<completion>> m_comps;
 };
 
 /* The NIC of a stopped process still acknowledges, so requests have arrived and
@@ -315,9 +305,7 @@ TEST_P(test_death, check_detects_death)
         return uct_ep_am_short(m_ep, 1, 0, nullptr, 0);
     }));
     m_entity->wait([&]() { return num_outstanding() == 0; });
-    for (int i = 0; i < 10000; ++i) {
-        m_entity->progress();
-    }
+    m_entity->progress_often(10000);
     m_peer->kill();
 
     double begin = now();
@@ -329,6 +317,4 @@ TEST_P(test_death, check_detects_death)
 }
 
 INSTANTIATE_TEST_SUITE_P(kinds, test_death, ::testing::ValuesIn(cases),
-                         [](const ::testing::TestParamInfo<death_case> &info) {
-                             return std::string(info.param.name);
-                         });
+                         [](const auto &info) { return info.param.name; });

@@ -9,22 +9,17 @@
 #include <unistd.h>
 
 /* Requests that the target must refuse without accessing memory */
-class test_error : public uct_pair_test {
+class test_error : public uct_buffer_test {
 protected:
     static constexpr size_t page = 4096;
     static constexpr size_t size = 4 * page;
 
+    test_error() : uct_buffer_test(8 * page) {}
+
     void SetUp() override
     {
-        uct_pair_test::SetUp();
-        m_local.reset(new buffer(m_a->md(), 8 * page));
+        uct_buffer_test::SetUp();
         m_local->fill(1);
-    }
-
-    void TearDown() override
-    {
-        m_local.reset();
-        uct_pair_test::TearDown();
     }
 
     /* Status of one complete operation, which a flush may report */
@@ -76,10 +71,8 @@ protected:
         buffer good(m_b->md(), page);
         uint64_t value = 0x42;
 
-        EXPECT_EQ(UCS_OK, m_a->retry([&]() {
-            return uct_ep_put_short(m_ab, &value, 8, good.address(),
-                                    m_a->unpack(good.packed_key()));
-        }));
+        EXPECT_EQ(UCS_OK, m_a->put(m_ab, &value, 8, good.address(),
+                                   m_a->unpack(good.packed_key())));
         m_a->flush(m_ab);
         EXPECT_EQ(value, *good.ptr<uint64_t>());
         EXPECT_TRUE(m_a->failed.empty());
@@ -101,8 +94,6 @@ protected:
         m_a->flush(m_ab);
         expect_alive();
     }
-
-    std::unique_ptr<buffer> m_local;
 };
 
 TEST_F(test_error, range)
@@ -219,7 +210,7 @@ TEST_F(test_error, flush_reports_the_error_once)
 
 class test_error_copy : public test_error {
 protected:
-    config_t config() override { return {{"MONITOR", "copy"}}; }
+    test_error_copy() { m_config["MONITOR"] = "copy"; }
 };
 
 /* The get ends by the reply that has the error of the put, and the flush ends

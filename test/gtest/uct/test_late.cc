@@ -30,21 +30,13 @@ protected:
         hook_start(m_b->md(), m_b->iface());
     }
 
-    void TearDown() override
+    test_late()
     {
-        hook_let_go();
-        test_op::TearDown();
-    }
-
-    config_t config() override
-    {
-        config_t config       = test_op::config();
-        config["REVOKE"]      = "never";
-        config["BULK_QP"]     = "no";
-        config["TX_QUOTA"]    = "inf";
-        config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a closed peer */
-        config["RETRY_COUNT"] = "3";
-        return config;
+        m_config["REVOKE"]      = "never";
+        m_config["BULK_QP"]     = "no";
+        m_config["TX_QUOTA"]    = "inf";
+        m_config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a closed peer */
+        m_config["RETRY_COUNT"] = "3";
     }
 
     ucs_status_t put(uct_ep_h ep, uct_rkey_t rkey, completion *comp)
@@ -60,10 +52,7 @@ protected:
         memset(m_local->ptr(), 0x11, size);
         hook_gate_close(m_ab, SVC, HOOK_WRITE);
         ASSERT_EQ(UCS_INPROGRESS, put(m_ab, m_rkey, comp));
-        await([&]() {
-            m_a->progress();
-            return hook_num_held() > 0;
-        });
+        m_a->wait_alone([]() { return hook_numbers().held > 0; });
     }
 
     /* As UCP does it: the lanes are flushed and destroyed, and then buffers of
@@ -82,7 +71,6 @@ protected:
             m_b->wait([&]() { return !m_b->failed.empty(); });
         }
         m_b->disconnect(m_ba);
-        m_ba = nullptr;
         m_remote->deregister();
     }
 
@@ -185,26 +173,18 @@ TEST_F(test_late, closed_interface)
     ASSERT_EQ(UCS_INPROGRESS,
               uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(size),
                                m_rkey, &got));
-    await([&]() {
-        m_a->progress();
+    m_a->wait_alone([&]() {
         return page_table_gate_wait(table, GATE_MAP, 0) == 0;
     });
     begin(&comp);
     m_b->disconnect(m_ba);
-    m_ba = nullptr;
     m_b->close_iface();
     reuse();
     hook_let_go();
-    await([&]() {
-        m_a->progress();
-        return comp.done;
-    });
+    m_a->wait_alone([&]() { return comp.done; });
     EXPECT_NE(UCS_OK, comp.status);
     EXPECT_TRUE(is_unchanged());
     page_table_gate_release(table, GATE_MAP);
-    await([&]() {
-        m_a->progress();
-        return got.done;
-    });
+    m_a->wait_alone([&]() { return got.done; });
     m_remote->deregister();
 }

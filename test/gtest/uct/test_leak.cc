@@ -125,8 +125,6 @@ TEST_P(test_leak, endpoints)
 }
 
 INSTANTIATE_TEST_SUITE_P(zcopy, test_leak, ::testing::Values("auto", "copy"),
-                         [](const auto &info) {
-                             return std::string(info.param);
-                         });
+                         [](const auto &info) { return info.param; });
 
 } // namespace

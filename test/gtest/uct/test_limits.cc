@@ -26,10 +26,8 @@ PEER_FUNCTION(process_without_threads)
         EXPECT_EQ(0, setrlimit(RLIMIT_NPROC, (count == 0) ? &none : &before));
         for (uint64_t value : {5, 6}) {
             uct_ep_h ep = a.connect(b.address());
-            EXPECT_EQ(UCS_OK, a.retry([&]() {
-                return uct_ep_put_short(ep, &value, sizeof(value),
-                                        memory.address(), rkey);
-            }));
+            EXPECT_EQ(UCS_OK, a.put(ep, &value, sizeof(value),
+                                    memory.address(), rkey));
             a.flush(ep);
             EXPECT_EQ(value, *memory.ptr<uint64_t>());
         }

@@ -11,8 +11,9 @@ extern "C" {
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
-#include <dirent.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static constexpr size_t page = 4096;
@@ -31,21 +32,14 @@ inline size_t count(const complaints &log, const std::string &text)
 /* Files of this process that are page states of regions */
 inline size_t count_regions()
 {
-    DIR *dir = opendir("/proc/self/fd");
+    std::error_code closed; /* The iterator's own descriptor */
     size_t count = 0;
-    struct dirent *entry;
 
-    while ((entry = readdir(dir)) != nullptr) {
-        char target[256];
-        ssize_t length = readlinkat(dirfd(dir), entry->d_name, target,
-                                    sizeof(target) - 1);
-        if (length > 0) {
-            target[length] = '\0';
-            count         += (strstr(target, "memfd:nprdma-region") ||
-                              strstr(target, "[nprdma-states]"));
-        }
+    for (auto &entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+        auto target = std::filesystem::read_symlink(entry, closed).string();
+        count      += (target.find("memfd:nprdma-region") != target.npos) ||
+                      (target.find("[nprdma-states]") != target.npos);
     }
-    closedir(dir);
     return count;
 }
 
@@ -54,6 +48,24 @@ inline size_t count_regions()
 class test_mem : public uct_pair_test {
 protected:
     static constexpr size_t size = 64 * page;
+
+    void TearDown() override
+    {
+        for (auto &[ptr, length] : m_maps) {
+            munmap(ptr, length);
+        }
+        uct_pair_test::TearDown();
+    }
+
+    /* Memory that stays until the end */
+    char *map(size_t length)
+    {
+        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        EXPECT_NE(MAP_FAILED, ptr);
+        m_maps.emplace_back(ptr, length);
+        return static_cast<char*>(ptr);
+    }
 
     static uct_nprdma_rkey_t packed(const std::vector<char> &key)
     {
@@ -134,6 +146,8 @@ protected:
         EXPECT_EQ(UCS_OK, uct_md_mkey_pack(m_b->md(), memh, key.data()));
         return key;
     }
+
+    std::vector<std::pair<void*, size_t>> m_maps;
 };
 
 #endif

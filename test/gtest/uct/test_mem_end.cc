@@ -9,7 +9,7 @@
 /* Nothing but invalidation takes pages from peers */
 class test_mem_end_never : public test_mem {
 protected:
-    config_t config() override { return {{"NPRDMA_REVOKE", "never"}}; }
+    test_mem_end_never() { m_config["NPRDMA_REVOKE"] = "never"; }
 };
 
 TEST_F(test_mem_end_never, invalidation_revokes)
@@ -34,22 +34,16 @@ TEST_F(test_mem_end_never, invalidation_revokes)
 /* Memory that munmap() keeps is to peers what unmapped memory is */
 class test_mem_end_kept : public test_mem {
 protected:
-    config_t config() override
+    test_mem_end_kept()
     {
-        return {{"NPRDMA_REVOKE", "strict"}, {"NPRDMA_LAZY_UNMAP", "64m"}};
-    }
-
-    void *map()
-    {
-        return mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        m_config = {{"NPRDMA_REVOKE", "strict"}, {"NPRDMA_LAZY_UNMAP", "64m"}};
     }
 };
 
 TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
 {
     std::vector<char> result(size, 0);
-    void *ptr = map();
+    char *ptr = map(size);
     memset(ptr, 0x5a, size);
     uct_mem_h memh  = reg(ptr, size);
     uct_rkey_t rkey = m_a->unpack(pack(memh));
@@ -74,7 +68,7 @@ TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
     EXPECT_EQ(UCS_ERR_REJECTED, get_old());
 
     /* It comes back as other memory, with a key of its own */
-    ASSERT_EQ(ptr, map());
+    ASSERT_EQ(ptr, map(size));
     {
         buffer memory(m_b->md(), size, ptr);
         std::fill(result.begin(), result.end(), 1);
@@ -84,7 +78,6 @@ TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
         memory.fill(3);
         expect_works(memory, 0, size, m_a->unpack(memory.packed_key()));
     }
-    munmap(ptr, size);
 }
 
 /* An operation of the owner that is in progress at the invalidation does not
@@ -102,13 +95,10 @@ TEST_F(test_mem_end_never, invalidation_outlasts_operations)
     memory.fill(1);
     expect_works(memory, 0, size, rkey);
     m_b->flush(ep);
-    for (bool is_get : {false, true}) {
+    for (bool is_put : {true, false}) {
         completion comp;
         ASSERT_EQ(UCS_INPROGRESS, m_b->retry([&]() {
-            return is_get ? uct_ep_get_zcopy(ep, &iov, 1, other.address(),
-                                             local, &comp) :
-                            uct_ep_put_zcopy(ep, &iov, 1, other.address(),
-                                             local, &comp);
+            return start_zcopy(is_put, ep, iov, other.address(), local, &comp);
         }));
         invalidate(m_b->md(), memh);
         m_b->wait([&]() { return comp.done; });

@@ -34,10 +34,7 @@ private:
 
 class test_mem_limits : public test_mem {
 protected:
-    config_t config() override
-    {
-        return {{"NPRDMA_REGION_SIZE", std::to_string(granule)}};
-    }
+    test_mem_limits() { m_config["REGION_SIZE"] = std::to_string(granule); }
 
     /* A page of each of many regions */
     struct pages {

@@ -37,23 +37,14 @@ protected:
 
     void prepare() override { hook_start(m_a->md(), m_a->iface()); }
 
-    void TearDown() override
+    test_message_order()
     {
-        hook_let_go();
-        test_op::TearDown();
-    }
-
-    config_t config() override
-    {
-        config_t config = test_op_order::config();
-        config["ORDER"] = "rc"; /* The default */
-        return config;
+        m_config["ORDER"] = "rc"; /* The default */
     }
 
     void connect(uct_ep_h ep)
     {
         m_a->wire_up(ep, m_local->ptr(), m_remote->address(), m_rkey);
-        m_a->flush(ep);
         m_deliveries.clear();
         m_waited            = m_b->counter("am_rx_waited");
         *remote_word(other) = 0;
@@ -95,18 +86,18 @@ protected:
     /* Only the target makes progress */
     void await_waiting(uint64_t count)
     {
-        await([&]() {
-            m_b->progress();
-            return num_waited() == count;
-        });
+        m_b->wait_alone([&]() { return num_waited() == count; });
+    }
+
+    /* The service's thread executes the put of a 5 */
+    void await_put()
+    {
+        await([this]() { return *remote_word(other) == 5; });
     }
 
     void await_deliveries(size_t count)
     {
-        await([&]() {
-            m_b->progress();
-            return m_deliveries.size() == count;
-        });
+        m_b->wait_alone([&]() { return m_deliveries.size() == count; });
     }
 
     /* The delivery of this one calls m_call */
@@ -235,12 +226,8 @@ TEST_F(test_message_order, waiting_messages_make_room)
     await_waiting(count + 1);
     m_call = [&]() {
         hook_let_go();
-        await([&]() {
-            sched_yield(); /* The service's thread executes the put */
-            return *remote_word(other) == 5;
-        });
-        await([&]() {
-            m_a->progress(); /* Not the target, whose callback this is */
+        await_put();
+        m_a->wait_alone([&]() { /* The callback is the target's */
             count += message(m_ab, count) == UCS_OK;
             return count == 96;
         });
@@ -261,13 +248,9 @@ TEST_F(test_message_order, message_outlives_its_connection)
 {
     ASSERT_EQ(UCS_OK, put_other(m_ab, 5));
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
-    await([&]() {
-        sched_yield(); /* The service's thread executes the put */
-        return *remote_word(other) == 5;
-    });
+    await_put();
     m_a->disconnect(m_ab);
-    await([&]() {
-        m_a->progress(); /* Not the target's, which would see the message */
+    m_a->wait_alone([&]() { /* The target would see the message */
         return eps_are_freed(m_a->iface()) &&
                (num_served(m_b->iface()) == 0);
     });
@@ -295,13 +278,9 @@ TEST_F(test_message_order, nothing_passes_a_lost_message)
         }
     }
     m_b->progress(); /* Takes some of the messages behind the lost one */
-    ASSERT_EQ(1u, log.lines().size());
-    EXPECT_NE(std::string::npos, log.lines()[0].find("cannot be kept (64"));
+    expect_line(log, "cannot be kept (64");
     hook_let_go();
-    await([&]() {
-        sched_yield(); /* The service's thread executes the put */
-        return *remote_word(other) == 5;
-    });
+    await_put();
     idle([&]() { m_b->progress(); });
     EXPECT_TRUE(m_deliveries.empty());
     message(m_ab, 80);
@@ -312,12 +291,7 @@ TEST_F(test_message_order, nothing_passes_a_lost_message)
 
 class test_message_order_lost : public test_message_order {
 protected:
-    config_t config() override
-    {
-        config_t config             = test_message_order::config();
-        config["CM_PROBE_INTERVAL"] = "20ms";
-        return config;
-    }
+    test_message_order_lost() { m_config["CM_PROBE_INTERVAL"] = "20ms"; }
 };
 
 /* The put never comes, so neither does the message */
@@ -330,9 +304,7 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
     await_waiting(1);
     m_a->disconnect(m_ab); /* Not flushed */
-    await([&]() {
-        m_a->progress();
-        m_b->progress();
+    m_a->wait([&]() {
         return m_b->counter("cm_responders") < responders;
     });
     serve();
@@ -359,8 +331,7 @@ TEST_F(test_message_order, writes_repeat_no_message)
         m_a->progress();
         m_b->progress();
     }
-    await([&]() {
-        m_b->progress();
+    m_b->wait_alone([&]() {
         return m_b->counter("am_rx_malformed") == malformed + count;
     });
     hook_forge(nullptr, 0, 0, 0);

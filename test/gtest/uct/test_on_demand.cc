@@ -35,25 +35,7 @@ class test_on_demand_base : public test_mem {
 protected:
     explicit test_on_demand_base(const char *odp) : m_env(odp) {}
 
-    void open(const config_t &initiator, const config_t &target)
-    {
-        m_a = std::make_unique<entity>(initiator);
-        m_b = std::make_unique<entity>(target);
-        m_a->add_progress(m_b.get());
-        m_b->add_progress(m_a.get());
-        m_ab = m_a->connect(m_b->address());
-        m_ba = m_b->connect(m_a->address());
-    }
-
     void SetUp() override { open(on_demand, on_demand); }
-
-    static char *map(size_t length)
-    {
-        void *ptr = mmap(nullptr, length, PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        EXPECT_NE(MAP_FAILED, ptr);
-        return static_cast<char*>(ptr);
-    }
 
     static char content(unsigned seed, size_t i)
     {
@@ -152,7 +134,6 @@ TEST_P(test_on_demand_tiers, moves_the_right_data)
         EXPECT_EQ(0, memcmp(local + 50, remote.ptr(7), length)) << length;
         EXPECT_EQ(0, local[49]);
         EXPECT_EQ(0, local[50 + length]);
-        munmap(local, area);
     }
     EXPECT_TRUE(m_a->failed.empty());
 
@@ -197,13 +178,11 @@ TEST_F(test_on_demand, nothing_is_pinned)
         /* A repeated slice may pin a few more slots of the transport */
         EXPECT_GT(pinned + (1 << 20), m_b->counter("pinned_bytes"));
         EXPECT_EQ(locked, proc_status_kb(getpid(), "VmLck"));
-        munmap(local, 1 << 20);
     }
     EXPECT_EQ(regions, m_b->counter("odp_regions"));
     EXPECT_LE(regions + 2, m_b->counter("odp_regions_created"));
     EXPECT_EQ(0u, m_b->counter("pages_populated"));
     EXPECT_EQ(0u, m_b->counter("memory_events"));
-    munmap(first, 1 << 20);
 }
 
 /* The initiator's own pages are verified by its own tier, whatever the target
@@ -236,7 +215,6 @@ TEST_F(test_on_demand_local, taken_page_is_sent_again)
     }
     EXPECT_LT(0u, m_a->counter("suspect_local"));
     EXPECT_LT(0u, m_a->counter("nic_on_demand"));
-    munmap(local, size);
 }
 
 
@@ -252,7 +230,7 @@ protected:
     /* The file, mapped below free space. The kernel takes space from the top:
      * a part that the test unmaps is not taken for other memory, which the
      * test's put would change. */
-    static char *map_below_space(int fd, size_t length)
+    char *map_below_space(int fd, size_t length)
     {
         const size_t space = 1ul << 30;
         void *ptr          = mmap(nullptr, space, PROT_NONE,
@@ -263,15 +241,15 @@ protected:
         EXPECT_EQ(ptr, mmap(ptr, length, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_FIXED, fd, 0));
         EXPECT_EQ(0, munmap(static_cast<char*>(ptr) + length, space - length));
+        m_maps.emplace_back(ptr, length);
         return static_cast<char*>(ptr);
     }
 
-    static void expect_no_mapping_in(const char *hole, size_t length)
+    void expect_no_mapping_in(const char *hole, size_t length)
     {
         char *other = map(length);
 
         EXPECT_TRUE((other + length <= hole) || (other >= hole + length));
-        munmap(other, length);
     }
 };
 
@@ -320,10 +298,7 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
     }
     EXPECT_LE(1u, count(log, "on-demand"));
     m_a->disconnect(m_ab);
-    m_ab = nullptr;
     close(fd);
-    munmap(ptr, size);
-    munmap(local, size);
 }
 
 
@@ -361,9 +336,6 @@ TEST_P(test_on_demand_revoke, end_of_a_registration_ends_its_key)
     expect_failure(put(local, size, (uint64_t)ptr, rkey));
     EXPECT_TRUE(holds(ptr, size, 3));
     m_a->disconnect(m_ab);
-    m_ab = nullptr;
-    munmap(ptr, size);
-    munmap(local, size);
 }
 
 TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
@@ -390,8 +362,6 @@ TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
         m_a->failed.clear();
         m_ab = m_a->connect(m_b->address());
     }
-    munmap(ptr, size);
-    munmap(local, size);
 }
 
 
@@ -492,8 +462,6 @@ TEST_P(test_on_demand_forged, key_reaches_no_other_memory)
                           m_a->unpack(real)));
     EXPECT_EQ(0, memcmp(local, memory + page, size));
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
-    munmap(memory, area);
-    munmap(local, area);
 }
 
 

@@ -1,5 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "hook.h"
+#include "serve.h"
 #include "test_op.h"
 
 #include <algorithm>
@@ -14,9 +16,7 @@ PEER_FUNCTION(op_target)
     buffer memory(self.md(), 4 << 20);
 
     memory.fill(1);
-    parent.put_bytes(self.address());
-    parent.put_bytes(memory.packed_key());
-    parent.put(memory.address());
+    publish(parent, self, memory);
     for (;;) {
         self.progress(); /* Until it is killed */
     }
@@ -110,19 +110,9 @@ page_table_stats_t paged_buffer::stats()
 
 /* ---- operations ---- */
 
-static void unpack_to(void *arg, const void *data, size_t length)
-{
-    memcpy(*static_cast<char**>(arg), data, length);
-}
-
-config_t test_op::config()
-{
-    return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}, {"SCAN_MAX", "8k"},
-            {"MONITOR", "emulated"}};
-}
-
 void test_op::TearDown()
 {
+    hook_let_go();
     m_local.reset();
     m_remote.reset();
     uct_pair_test::TearDown();
@@ -153,8 +143,7 @@ void test_op::stop_service(uct_ep_h ep, size_t offset, completion *put)
         return uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(offset), m_rkey,
                                 put);
     }));
-    await([&]() {
-        m_a->progress(); /* Not the target: the gate holds what executes */
+    m_a->wait_alone([&]() { /* The gate holds what executes */
         return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
     });
 }
@@ -173,11 +162,10 @@ void test_op::start(op_t op, size_t local, size_t remote, size_t length,
     uct_iov_t iov[] = {{m_local->ptr(local), length, m_local->memh(), 0, 1},
                        {m_local->ptr(local), 0, m_local->memh(), 0, 1}};
 
-    m_bcopy             = m_local->ptr(local);
     ucs_status_t status = m_a->retry([&]() {
         switch (op) {
         case GET_BCOPY:
-            return uct_ep_get_bcopy(m_ab, unpack_to, &m_bcopy, length,
+            return uct_ep_get_bcopy(m_ab, unpack_to, iov->buffer, length,
                                     m_remote->address(remote), m_rkey, comp);
         case GET_ZCOPY:
             return uct_ep_get_zcopy(m_ab, iov, 2, m_remote->address(remote),

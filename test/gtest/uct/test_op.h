@@ -59,6 +59,15 @@ private:
     page_table_t                *m_table = nullptr;
 };
 
+/* Settings, and the end of the name of tests with them */
+using named_config = std::pair<const char*, config_t>;
+
+inline std::string
+config_name(const ::testing::TestParamInfo<named_config> &info)
+{
+    return info.param.first;
+}
+
 enum op_t {
     GET_BCOPY,
     GET_COPIED, /* A get_zcopy small enough for a slot */
@@ -72,8 +81,20 @@ enum op_t {
  * killed. */
 class test_op : public uct_pair_test {
 protected:
-    void TearDown() override;
-    config_t config() override;
+    test_op()
+    {
+        m_config = {{"REGION_SIZE", "2m"}, {"SLICE", "64k"},
+                    {"SCAN_MAX", "8k"}, {"MONITOR", "emulated"}};
+    }
+
+    void set(const config_t &others)
+    {
+        for (auto &item : others) {
+            m_config[item.first] = item.second;
+        }
+    }
+
+    void TearDown() override; /* Also opens the gate of hook.h */
 
     /* Creates both buffers and populates them for reading and writing */
     void make(size_t length);
@@ -156,7 +177,6 @@ protected:
     std::unique_ptr<paged_buffer> m_local, m_remote;
     uct_rkey_t                    m_rkey = 0;
     uint64_t                      m_seed = 1;
-    char                          *m_bcopy = nullptr;
 };
 
 #endif

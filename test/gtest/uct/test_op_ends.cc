@@ -26,9 +26,7 @@ protected:
         uct_iov_t iov = {local, length, nullptr, 0, 1};
 
         return m_a->retry([&]() {
-            return (op == PUT_ZCOPY) ?
-                   uct_ep_put_zcopy(m_ab, &iov, 1, address, rkey, comp) :
-                   uct_ep_get_zcopy(m_ab, &iov, 1, address, rkey, comp);
+            return start_zcopy(op == PUT_ZCOPY, m_ab, iov, address, rkey, comp);
         });
     }
 

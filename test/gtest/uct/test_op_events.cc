@@ -18,10 +18,7 @@ protected:
     static constexpr size_t gone = 64 << 10;
     static constexpr int point   = GATE_INVALIDATE_QUIESCED;
 
-    config_t config() override
-    {
-        return {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}};
-    }
+    test_op_events() { m_config = {{"REGION_SIZE", "2m"}, {"SLICE", "64k"}}; }
 
     ucs_status_t operate(bool is_put, size_t offset, size_t length)
     {

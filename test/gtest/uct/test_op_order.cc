@@ -106,12 +106,10 @@ TEST_F(test_op_order, get_waits_for_request)
 /* The target's service is slower than the initiator */
 class test_op_order_many : public test_op_order {
 protected:
-    config_t config() override
+    test_op_order_many()
     {
-        config_t config         = test_op_order::config();
-        config["SVC_SLOTS"]     = "256";
-        config["SVC_QUEUE_LEN"] = "256";
-        return config;
+        m_config["SVC_SLOTS"]     = "256";
+        m_config["SVC_QUEUE_LEN"] = "256";
     }
 };
 
@@ -197,12 +195,7 @@ TEST_F(test_op_order, atomic_waits_for_gets)
 
 class test_op_order_relaxed : public test_op_order {
 protected:
-    config_t config() override
-    {
-        config_t config        = test_op_order::config();
-        config["ORDER"] = "ucp";
-        return config;
-    }
+    test_op_order_relaxed() { m_config["ORDER"] = "ucp"; }
 };
 
 TEST_F(test_op_order_relaxed, atomic_waits_for_overlapping_put)
@@ -239,10 +232,7 @@ TEST_F(test_op_order, disjoint_operations_pass)
     ASSERT_EQ(UCS_OK, put_word(word, 1));  /* Held */
     ASSERT_EQ(UCS_OK, put_word(other, 2)); /* Passes both operations */
     EXPECT_EQ(requests + 1, counter("svc_requests"));
-    await([&]() {
-        m_b->progress();
-        return *remote_word(other) == 2;
-    });
+    m_b->wait_alone([&]() { return *remote_word(other) == 2; });
     uint64_t slices = counter("nic_slices");
     start(PUT_ZCOPY, second, second, 20000, &large);
     EXPECT_EQ(slices + 1, counter("nic_slices"));
@@ -434,13 +424,9 @@ TEST_F(test_op_order, puts_leave_slots)
         std::string sent(m_local->ptr(word), get_length);
         no_view.r_rkey = 0; /* The target's software executes the get */
         ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_get_bcopy(
-                          m_ab,
-                          [](void *arg, const void *data, size_t bytes) {
-                              memcpy(arg, data, bytes);
-                          },
-                          &result[0], get_length, m_remote->address(word),
-                          (uct_rkey_t)&no_view, &get));
+                  uct_ep_get_bcopy(m_ab, unpack_to, &result[0], get_length,
+                                   m_remote->address(word),
+                                   (uct_rkey_t)&no_view, &get));
         while (put_word(word, taken + 1) == UCS_OK) {
             ASSERT_LT(++taken, 1000u);
         }

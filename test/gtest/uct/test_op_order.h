@@ -30,12 +30,10 @@ protected:
         make(size);
     }
 
-    config_t config() override
+    test_op_order()
     {
-        config_t config    = test_op::config();
-        config["TX_QUOTA"] = "inf"; /* Nothing but the order holds operations */
-        config["ORDER"]    = "atomic"; /* See test_message_order for the rest */
-        return config;
+        m_config["TX_QUOTA"] = "inf"; /* Only the order holds operations */
+        m_config["ORDER"]    = "atomic"; /* test_message_order has the rest */
     }
 
     /* Fills all memory with new data. The first tries of the next operation

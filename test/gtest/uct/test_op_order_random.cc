@@ -11,8 +11,9 @@
  * while pages vanish. Operations wait, are repeated, or are executed by
  * software. The result must be that of one operation after the other.
  */
-class test_op_order_random : public test_op_order,
-                             public ::testing::WithParamInterface<config_t> {
+class test_op_order_random
+    : public test_op_order,
+      public ::testing::WithParamInterface<named_config> {
 protected:
     static constexpr size_t area       = 200000;
     static constexpr size_t place_size = 150000;
@@ -36,7 +37,7 @@ protected:
         m_rkey  = m_a->unpack(m_remote->packed_key());
         m_local->fill(m_seed++);
         m_remote->fill(m_seed++);
-        if (GetParam().count("MONITOR") == 0) {
+        if (GetParam().second.count("MONITOR") == 0) {
             run(PUT_ZCOPY, 0, 0, area); /* Now the pages have states */
             run(GET_ZCOPY, 0, 0, area);
         }
@@ -46,14 +47,7 @@ protected:
         }
     }
 
-    config_t config() override
-    {
-        config_t config = test_op_order::config();
-        for (auto &item : GetParam()) {
-            config[item.first] = item.second;
-        }
-        return config;
-    }
+    test_op_order_random() { set(GetParam().second); }
 
     size_t random(size_t count) { return m_random() % count; }
 
@@ -66,7 +60,7 @@ protected:
 
     void lose_pages()
     {
-        if (GetParam().count("MONITOR")) {
+        if (GetParam().second.count("MONITOR")) {
             return;
         }
         if (!random(2)) {
@@ -143,13 +137,9 @@ protected:
         op.expected = m_model.substr(offset, bytes);
         do {
             status = bcopy ?
-                     uct_ep_get_bcopy(
-                             m_ab,
-                             [](void *arg, const void *data, size_t length) {
-                                 memcpy(arg, data, length);
-                             },
-                             op.buffer, bytes, m_remote->address(offset),
-                             m_rkey, &op.comp) :
+                     uct_ep_get_bcopy(m_ab, unpack_to, op.buffer, bytes,
+                                      m_remote->address(offset), m_rkey,
+                                      &op.comp) :
                      uct_ep_get_zcopy(m_ab, &iov, 1, m_remote->address(offset),
                                       m_rkey, &op.comp);
         } while (again(status));
@@ -288,27 +278,21 @@ TEST_P(test_op_order_random, equals_sequential_execution)
     EXPECT_EQ(0, memcmp(m_model.data(), m_remote->ptr(), area));
     EXPECT_GT(counter("held_overlaps"), count / 25u);
     EXPECT_GT(counter("held_atomics"), count / 25u);
-    if (GetParam().count("MONITOR") == 0) {
+    if (GetParam().second.count("MONITOR") == 0) {
         EXPECT_GT(counter("held_requests"), count / 250u);
         EXPECT_GT(counter("redone_slices") + counter("assist_store"),
                   count / 250u);
     }
 }
 
-static std::string
-config_name(const ::testing::TestParamInfo<config_t> &info)
-{
-    static const char *names[] = {"default", "ucp", "atomic", "one_try",
-                                  "copy", "short_slots"};
-
-    return names[info.index];
-}
+static const named_config settings[] = {
+    {"default", {{"ORDER", "rc"}}},
+    {"ucp", {{"ORDER", "ucp"}}},
+    {"atomic", {}},
+    {"one_try", {{"MAX_TRIES", "1"}}},
+    {"copy", {{"MONITOR", "copy"}}},
+    {"short_slots", {{"MAX_PINNED", "64k"}}}
+};
 
 INSTANTIATE_TEST_SUITE_P(all, test_op_order_random,
-                         ::testing::Values(config_t{{"ORDER", "rc"}},
-                                           config_t{{"ORDER", "ucp"}},
-                                           config_t{},
-                                           config_t{{"MAX_TRIES", "1"}},
-                                           config_t{{"MONITOR", "copy"}},
-                                           config_t{{"MAX_PINNED", "64k"}}),
-                         config_name);
+                         ::testing::ValuesIn(settings), config_name);

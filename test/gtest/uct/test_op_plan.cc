@@ -173,12 +173,7 @@ INSTANTIATE_TEST_SUITE_P(all, test_op_plan_ways,
  * for them */
 class test_op_plan_uncached : public test_op_plan_ways {
 protected:
-    config_t config() override
-    {
-        config_t config = test_op_plan::config();
-        config["STATE_CACHE"] = "0";
-        return config;
-    }
+    test_op_plan_uncached() { m_config["STATE_CACHE"] = "0"; }
 };
 
 TEST_P(test_op_plan_uncached, every_fault_is_repaired)
@@ -199,12 +194,7 @@ protected:
 
     size_t slice() const override { return default_slice; }
 
-    config_t config() override
-    {
-        config_t config = test_op_plan::config();
-        config.erase("SLICE");
-        return config;
-    }
+    test_op_plan_slices() { m_config.erase("SLICE"); }
 };
 
 TEST_P(test_op_plan_slices, every_fault_is_repaired)

@@ -11,11 +11,9 @@ protected:
     static constexpr size_t flag = size - 64;
     static constexpr size_t word = 8192;
 
-    config_t config() override
+    test_op_rules()
     {
-        config_t config = test_op::config();
-        config["ORDER"] = "ucp"; /* Else a flag waits without a fence, too */
-        return config;
+        m_config["ORDER"] = "ucp"; /* Else a flag waits without a fence, too */
     }
 
     /* From now on the first tries of a transfer miss a page */

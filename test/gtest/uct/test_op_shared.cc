@@ -23,11 +23,9 @@ protected:
         make(size);
     }
 
-    config_t config() override
+    test_op_shared()
     {
-        config_t config         = test_op::config();
-        config["TX_MODERATION"] = "1"; /* Each request has a completion */
-        return config;
+        m_config["TX_MODERATION"] = "1"; /* Each request has a completion */
     }
 
     ucs_status_t put_word(uct_ep_h ep)
@@ -59,21 +57,13 @@ TEST_F(test_op_shared, late_reply_changes_no_other_operation)
         m_a->flush(ep);
         stop_service(m_ab, slow, &slow_put);
         /* What the request itself held of the completion queue comes back */
-        for (int i = 0; i < 100; ++i) {
-            m_a->progress();
-        }
+        m_a->progress_often(100);
         no_view.r_rkey = 0; /* The target's software executes the get */
         ASSERT_EQ(UCS_INPROGRESS,
-                  uct_ep_get_bcopy(
-                          ep,
-                          [](void *arg, const void *data, size_t length) {
-                              memcpy(arg, data, length);
-                          },
-                          &result[0], bytes, m_remote->address(at),
-                          (uct_rkey_t)&no_view, &got));
-        for (int i = 0; i < 300; ++i) {
-            m_a->progress(); /* The request is sent */
-        }
+                  uct_ep_get_bcopy(ep, unpack_to, &result[0], bytes,
+                                   m_remote->address(at), (uct_rkey_t)&no_view,
+                                   &got));
+        m_a->progress_often(300); /* The request is sent */
 
         /* The reply is in the completion queue. Nothing polls it. */
         go_on();

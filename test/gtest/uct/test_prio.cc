@@ -33,13 +33,11 @@ protected:
         test_op::TearDown();
     }
 
-    config_t config() override
+    test_prio()
     {
-        config_t config        = test_op::config();
-        config["ORDER"]      = "ucp"; /* Else much waits for large puts */
-        config["TX_QUOTA"]     = "inf"; /* Large ones have all they may have */
-        config["MAX_PINNED"]   = "32m"; /* All slices and slots exist */
-        return config;
+        m_config["ORDER"]      = "ucp"; /* Else much waits for large puts */
+        m_config["TX_QUOTA"]   = "inf"; /* Large ones have all they may have */
+        m_config["MAX_PINNED"] = "32m"; /* All slices and slots exist */
     }
 
     static ucs_status_t
@@ -54,11 +52,8 @@ protected:
     {
         uct_iov_t iov = {m_local->ptr(), huge, m_local->memh(), 0, 1};
 
-        ep = (ep == nullptr) ? m_ab : ep;
-        return (op == PUT_ZCOPY) ?
-               uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(), m_rkey,
-                                comp) :
-               uct_ep_get_zcopy(ep, &iov, 1, m_remote->address(), m_rkey, comp);
+        return start_zcopy(op == PUT_ZCOPY, (ep == nullptr) ? m_ab : ep, iov,
+                           m_remote->address(), m_rkey, comp);
     }
 
     ucs_status_t start_small(op_t op, size_t offset, completion *comp)
@@ -66,14 +61,9 @@ protected:
         uct_iov_t iov[] = {{m_local->ptr(offset), 64, m_local->memh(), 0, 1},
                            {m_local->ptr(offset), 0, m_local->memh(), 0, 1}};
 
-        m_bcopy = m_local->ptr(offset);
         if (op == GET_BCOPY) {
-            return uct_ep_get_bcopy(
-                    m_ab,
-                    [](void *arg, const void *data, size_t length) {
-                        memcpy(*static_cast<char**>(arg), data, length);
-                    },
-                    &m_bcopy, 64, m_remote->address(offset), m_rkey, comp);
+            return uct_ep_get_bcopy(m_ab, unpack_to, m_local->ptr(offset), 64,
+                                    m_remote->address(offset), m_rkey, comp);
         }
         return uct_ep_get_zcopy(m_ab, iov, (op == GET_ZCOPY) ? 2 : 1,
                                 m_remote->address(offset), m_rkey, comp);
@@ -85,8 +75,7 @@ protected:
         m_remote->evict(0, huge);
         page_table_gate_arm(m_remote->table(), GATE_MAP, m_remote->ptr());
         ASSERT_EQ(UCS_INPROGRESS, start_large(op, large));
-        await([&]() {
-            m_a->progress(); /* Not the target: the gate holds what executes */
+        m_a->wait_alone([&]() { /* The gate holds what executes */
             return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
         });
     }
@@ -96,9 +85,7 @@ protected:
     {
         for (uint64_t posted = 0; posted != counter("svc_requests");) {
             posted = counter("svc_requests");
-            for (int i = 0; i < 1000; ++i) {
-                m_a->progress();
-            }
+            m_a->progress_often();
         }
     }
 
@@ -118,12 +105,7 @@ protected:
 /* The pools are small, so large ones have all slices that they may have */
 class test_prio_few : public test_prio {
 protected:
-    config_t config() override
-    {
-        config_t config      = test_prio::config();
-        config["MAX_PINNED"] = "4m";
-        return config;
-    }
+    test_prio_few() { m_config["MAX_PINNED"] = "4m"; }
 };
 
 /* All slices that large operations may have wait for the target. A small
@@ -157,12 +139,7 @@ TEST_F(test_prio_few, gets_pass_slices)
 /* Slices are on the queue pair of requests */
 class test_prio_shared : public test_prio {
 protected:
-    config_t config() override
-    {
-        config_t config   = test_prio::config();
-        config["BULK_QP"] = "no";
-        return config;
-    }
+    test_prio_shared() { m_config["BULK_QP"] = "no"; }
 };
 
 /* Large operations have all work requests of their send queue that they may
@@ -192,8 +169,7 @@ TEST_F(test_prio_shared, requests_pass_slices)
         EXPECT_EQ(UCS_OK, uct_ep_am_short(m_ab, 1, 0, nullptr, 0));
 
         /* The target has got all of them */
-        await([&]() {
-            m_b->progress();
+        m_b->wait_alone([&]() {
             return (*remote_word(other) == 77) &&
                    (*remote_word(other + 8) == word + 2) &&
                    (m_num_ams == ams + 1);
@@ -287,11 +263,9 @@ protected:
                                                    0));
     }
 
-    config_t config() override
+    test_prio_copy()
     {
-        config_t config     = test_prio::config();
-        config["MAX_TRIES"] = "1"; /* Then it is copied */
-        return config;
+        m_config["MAX_TRIES"] = "1"; /* Then it is copied */
     }
 
     void TearDown() override
@@ -305,8 +279,8 @@ protected:
     /* No page is there, and another initiator has stopped the service */
     void stop_by_another()
     {
-        config_t config      = test_op::config();
-        config["MAX_PINNED"] = "32m"; /* All of the process have one budget */
+        config_t config = m_config; /* All of the process have one budget */
+        config.erase("MAX_TRIES");
         m_stopper.reset(new entity(config));
         m_stop_buffer.reset(new paged_buffer(*m_stopper, 65536));
         uct_ep_h ep    = m_stopper->connect(m_b->address());
@@ -321,8 +295,7 @@ protected:
             return uct_ep_put_zcopy(ep, &iov, 1, m_remote->address(huge), key,
                                     &m_stopped);
         }));
-        await([&]() {
-            m_stopper->progress();
+        m_stopper->wait_alone([&]() {
             return page_table_gate_wait(m_remote->table(), GATE_MAP, 1) == 0;
         });
     }
@@ -401,15 +374,13 @@ class test_prio_sched : public test_prio {
 protected:
     static constexpr size_t slice = 256 << 10;
 
-    config_t config() override
+    test_prio_sched()
     {
-        config_t config      = test_prio::config();
-        config["SLICE"]      = "256k";
-        config["BUSY_SLICE"] = "64k";
-        config["TX_QUOTA"]   = "0";
-        config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a dead peer */
-        config["RETRY_COUNT"] = "3";
-        return config;
+        m_config["SLICE"]       = "256k";
+        m_config["BUSY_SLICE"]  = "64k";
+        m_config["TX_QUOTA"]    = "0";
+        m_config["TIMEOUT"]     = "20ms"; /* Of an endpoint to a dead peer */
+        m_config["RETRY_COUNT"] = "3";
     }
 
     /* Runs a large operation. Returns the number of its slices. */
@@ -443,8 +414,7 @@ TEST_F(test_prio_sched, slices_are_short_while_peers_are_served)
         ++served;
         EXPECT_EQ(UCS_OK, uct_ep_put_short(m_ba, &served, sizeof(served),
                                            memory.address(), rkey));
-        await([&]() {
-            m_b->progress();
+        m_b->wait_alone([&]() {
             return *memory.ptr<volatile uint64_t>() == served;
         });
     }));
@@ -486,7 +456,7 @@ TEST_F(test_prio_sched, service_is_polled_beside_slices)
  * there is room for, so that a large one finds nothing free when it is its
  * turn */
 class test_prio_flood : public test_prio,
-                        public ::testing::WithParamInterface<config_t> {
+                        public ::testing::WithParamInterface<named_config> {
 protected:
     struct small_op : uct_completion_t {
         test_prio_flood *test;
@@ -494,21 +464,17 @@ protected:
         uint64_t        result;
     };
 
-    config_t config() override
+    test_prio_flood()
     {
-        config_t config    = test_prio::config();
-        config["TX_QUOTA"] = "0";
-        for (auto &item : GetParam()) {
-            config[item.first] = item.second;
-        }
-        return config;
+        m_config["TX_QUOTA"] = "0";
+        set(GetParam().second);
     }
 
     void SetUp() override
     {
         test_prio::SetUp();
         m_eps = {m_ab};
-        while (GetParam().count("MAX_PINNED") && (m_eps.size() < 8)) {
+        while (GetParam().second.count("MAX_PINNED") && (m_eps.size() < 8)) {
             m_eps.push_back(m_a->connect(m_b->address()));
             m_a->wire_up(m_eps.back(), m_local->ptr(), m_remote->address(other),
                          m_rkey);
@@ -537,12 +503,8 @@ protected:
         op.func   = on_small;
         uct_ep_h ep = m_eps[(m_turn / 2) % m_eps.size()];
         if (++m_turn % 2) {
-            return uct_ep_get_bcopy(
-                    ep,
-                    [](void *arg, const void *data, size_t length) {
-                        memcpy(arg, data, length);
-                    },
-                    &op.result, 8, m_remote->address(other), m_rkey, &op);
+            return uct_ep_get_bcopy(ep, unpack_to, &op.result, 8,
+                                    m_remote->address(other), m_rkey, &op);
         }
         return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &op.result,
                                      m_remote->address(other + 64), m_rkey,
@@ -595,18 +557,12 @@ TEST_P(test_prio_flood, large_goes_on)
     }
 }
 
-static std::string
-flood_name(const ::testing::TestParamInfo<config_t> &info)
-{
-    static const char *names[] = {"default", "queue_of_8", "few_slices",
-                                  "shared"};
-
-    return names[info.index];
-}
+static const named_config flood_settings[] = {
+    {"default", {}},
+    {"queue_of_8", {{"SVC_QUEUE_LEN", "8"}}},
+    {"few_slices", {{"MAX_PINNED", "768k"}}},
+    {"shared", {{"BULK_QP", "no"}}}
+};
 
 INSTANTIATE_TEST_SUITE_P(all, test_prio_flood,
-                         ::testing::Values(config_t{},
-                                           config_t{{"SVC_QUEUE_LEN", "8"}},
-                                           config_t{{"MAX_PINNED", "768k"}},
-                                           config_t{{"BULK_QP", "no"}}),
-                         flood_name);
+                         ::testing::ValuesIn(flood_settings), config_name);

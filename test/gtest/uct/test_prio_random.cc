@@ -14,7 +14,7 @@
  * small operations still go on.
  */
 class test_prio_random : public test_op,
-                         public ::testing::WithParamInterface<config_t> {
+                         public ::testing::WithParamInterface<named_config> {
 protected:
     static constexpr size_t half     = 1 << 20; /* Source of gets; then puts */
     static constexpr size_t longest  = 300000;
@@ -61,14 +61,10 @@ protected:
         test_op::TearDown();
     }
 
-    config_t config() override
+    test_prio_random()
     {
-        config_t config        = test_op::config();
-        config["ORDER"] = "ucp";
-        for (auto &item : GetParam()) {
-            config[item.first] = item.second;
-        }
-        return config;
+        m_config["ORDER"] = "ucp";
+        set(GetParam().second);
     }
 
     static char pattern(size_t offset)
@@ -127,12 +123,8 @@ protected:
         case GET:
             return uct_ep_get_zcopy(ep, &iov, 1, address, m_rkey, &op);
         case GET_SMALL:
-            return uct_ep_get_bcopy(
-                    ep,
-                    [](void *arg, const void *data, size_t length) {
-                        memcpy(arg, data, length);
-                    },
-                    op.buffer, op.length, address, m_rkey, &op);
+            return uct_ep_get_bcopy(ep, unpack_to, op.buffer, op.length,
+                                    address, m_rkey, &op);
         default:
             return uct_ep_atomic64_fetch(ep, UCT_ATOMIC_OP_ADD, 1, &op.old,
                                          m_remote->address(2 * half), m_rkey,
@@ -212,7 +204,7 @@ protected:
         if (!random(3)) {
             uct_ep_am_short(m_eps[i], 1, 0, nullptr, 0);
         }
-        if (!random(4) && (GetParam().count("MONITOR") == 0)) {
+        if (!random(4) && (GetParam().second.count("MONITOR") == 0)) {
             m_remote->evict(random(2 * half), 1, 1 + random(3));
         }
         if (!random(300)) {
@@ -239,9 +231,7 @@ protected:
         for (auto &op : m_ops) {
             EXPECT_FALSE(op.is_open);
         }
-        for (int i = 0; i < 100; ++i) {
-            m_a->progress();
-        }
+        m_a->progress_often(100);
         uct_ep_h ep = m_a->connect(m_b->address());
         for (size_t i = 0; i < half; ++i) {
             *m_local->ptr(i) = (char)(i % 251);
@@ -283,35 +273,24 @@ TEST_P(test_prio_random, nothing_is_lost)
     EXPECT_LT(0u, m_num_canceled);
 }
 
-static std::string
-config_name(const ::testing::TestParamInfo<config_t> &info)
-{
-    static const char *names[] = {"default", "least_quota", "no_classes",
-                                  "all_small", "short_queue", "little_quota",
-                                  "one_try", "copy", "many_slices",
-                                  "shared", "few", "short_slots"};
+static const named_config settings[] = {
+    {"default", {}},
+    {"least_quota", {{"TX_QUOTA", "1"}, {"BUSY_SLICE", "4k"}}},
+    {"no_classes", {{"PRIO_MAX", "0"}}},
+    {"all_small", {{"PRIO_MAX", "1m"}}},
+    {"short_queue", {{"SVC_QUEUE_LEN", "2"}}},
+    {"little_quota", {{"TX_QUOTA", "100000"}}},
+    {"one_try", {{"MAX_TRIES", "1"}}},
+    {"copy", {{"MONITOR", "copy"}}},
+    {"many_slices", {{"MAX_PINNED", "32m"}}},
+    {"shared", {{"BULK_QP", "no"}}},
+    /* The smallest of everything */
+    {"few", {{"MAX_PINNED", "800k"}, {"TX_QUEUE_LEN", "2"},
+             {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"}, {"SVC_SLOTS", "1"},
+             {"TX_MAX_BUFS", "1"}, {"RX_MAX_BUFS", "2"}, {"RX_MAX_BATCH", "1"},
+             {"MAX_INLINE", "64"}}},
+    {"short_slots", {{"MAX_PINNED", "64k"}}}
+};
 
-    return names[info.index];
-}
-
-INSTANTIATE_TEST_SUITE_P(
-        all, test_prio_random,
-        ::testing::Values(config_t{},
-                          config_t{{"TX_QUOTA", "1"}, {"BUSY_SLICE", "4k"}},
-                          config_t{{"PRIO_MAX", "0"}},
-                          config_t{{"PRIO_MAX", "1m"}},
-                          config_t{{"SVC_QUEUE_LEN", "2"}},
-                          config_t{{"TX_QUOTA", "100000"}},
-                          config_t{{"MAX_TRIES", "1"}},
-                          config_t{{"MONITOR", "copy"}},
-                          config_t{{"MAX_PINNED", "32m"}},
-                          config_t{{"BULK_QP", "no"}},
-                          /* The smallest of everything */
-                          config_t{{"MAX_PINNED", "800k"},
-                                   {"TX_QUEUE_LEN", "2"},
-                                   {"SVC_QUEUE_LEN", "2"}, {"TX_CQ_LEN", "16"},
-                                   {"SVC_SLOTS", "1"}, {"TX_MAX_BUFS", "1"},
-                                   {"RX_MAX_BUFS", "2"}, {"RX_MAX_BATCH", "1"},
-                                   {"MAX_INLINE", "64"}},
-                          config_t{{"MAX_PINNED", "64k"}}),
-        config_name);
+INSTANTIATE_TEST_SUITE_P(all, test_prio_random, ::testing::ValuesIn(settings),
+                         config_name);

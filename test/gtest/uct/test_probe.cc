@@ -1,7 +1,7 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 #include "hook.h"
-#include "uct_test.h"
+#include "serve.h"
 
 #include <array>
 #include <set>
@@ -34,13 +34,7 @@ protected:
         hook_watch_probes(GetParam(), false);
     }
 
-    void TearDown() override
-    {
-        hook_let_go();
-        m_live.reset();
-        m_memory.reset();
-        m_target.reset();
-    }
+    void TearDown() override { hook_let_go(); }
 
     /* Queue pairs that have been asked, in their order */
     static std::vector<uint32_t> asked()
@@ -71,8 +65,9 @@ protected:
 
     uint64_t responders() { return m_target->counter("cm_responders"); }
 
-    std::unique_ptr<entity> m_target, m_live;
+    std::unique_ptr<entity> m_target;
     std::unique_ptr<buffer> m_memory;
+    std::unique_ptr<entity> m_live;
 };
 
 /* However long the answers take: a bounded number is outstanding, and all
@@ -81,10 +76,10 @@ TEST_P(test_probe, rounds_go_on_where_they_ended)
 {
     m_live->wait([&]() { return different().size() == count; });
     hook_watch_probes(GetParam(), true);
-    m_live->wait([&]() { return hook_num_held() == max_probes; });
+    m_live->wait([&]() { return hook_numbers().held == max_probes; });
     for (unsigned i = max_probes; i < 2 * count; ++i) {
         await_round();
-        ASSERT_EQ(max_probes, hook_num_held());
+        ASSERT_EQ(max_probes, hook_numbers().held);
         hook_let_one_go();
         m_live->wait([&]() { return asked().size() > i; });
     }
@@ -116,9 +111,7 @@ TEST_P(test_probe, dead_requester_is_found_among_live_ones)
 {
     for (int i = 0; i < 3; ++i) {
         peer dead("probed_requester");
-        dead.put_bytes(m_target->address());
-        dead.put_bytes(m_memory->packed_key());
-        dead.put(m_memory->address());
+        publish(dead, *m_target, *m_memory);
         m_live->wait([&]() { return dead.ready(); });
         dead.get<int>();
         EXPECT_EQ(2 * (count + 1), responders());

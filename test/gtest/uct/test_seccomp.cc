@@ -1,15 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "../refuse.h"
 #include "serve.h"
 #include "test_mem.h"
 
-#include <cstddef>
+#include <cerrno>
 #include <memory>
-
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 
 /*
  * Containers refuse system calls. Under the default profiles of Docker and
@@ -50,26 +46,6 @@ const profile profiles[] = {
     {"no_memfd", COPIES, "no region for", {SYS_memfd_create}, true},
 };
 
-/* Applies to this thread, to threads it starts, and to programs they execute */
-bool refuse(const std::vector<long> &calls)
-{
-    std::vector<struct sock_filter> program;
-
-    program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-                               offsetof(struct seccomp_data, nr)));
-    for (auto call : calls) {
-        program.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (unsigned)call,
-                                   0, 1));
-        program.push_back(BPF_STMT(BPF_RET | BPF_K,
-                                   SECCOMP_RET_ERRNO | EPERM));
-    }
-    program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
-
-    struct sock_fprog prog = {(unsigned short)program.size(), program.data()};
-    return (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0) &&
-           (prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog) == 0);
-}
-
 constexpr size_t size = 1u << 20;
 
 PEER_FUNCTION(target_in_container)
@@ -108,9 +84,7 @@ ucs_status_t transfer(peer &target, entity &e)
     if (status != UCS_OK) {
         return status;
     }
-    EXPECT_EQ(UCS_OK, e.retry([&]() {
-        return uct_ep_put_short(ep, &value, sizeof(value), address, rkey);
-    }));
+    EXPECT_EQ(UCS_OK, e.put(ep, &value, sizeof(value), address, rkey));
     e.flush(ep);
     return UCS_OK;
 }
@@ -126,7 +100,7 @@ PEER_FUNCTION(container)
     if (!p.to_both) {
         target.reset(new peer("target_in_container"));
     }
-    EXPECT_TRUE(refuse(p.refused));
+    EXPECT_TRUE(refuse(p.refused, EPERM));
     if (p.expected == NO_MD) {
         EXPECT_THROW(entity(), std::runtime_error);
         EXPECT_EQ(1u, log.lines().size());
@@ -171,5 +145,5 @@ INSTANTIATE_TEST_SUITE_P(all, test_seccomp,
                          ::testing::Range(0, (int)(sizeof(profiles) /
                                                    sizeof(*profiles))),
                          [](const auto &info) {
-                             return std::string(profiles[info.param].name);
+                             return profiles[info.param].name;
                          });

@@ -90,12 +90,6 @@ class test_service_populate : public ::testing::Test {
 protected:
     void SetUp() override { open({}); }
 
-    void TearDown() override
-    {
-        m_requester.reset();
-        m_entity.reset();
-    }
-
     void open(const config_t &config)
     {
         m_requester.reset();
@@ -112,18 +106,6 @@ protected:
         req.op       = is_write ? UCT_NPRDMA_SVC_POPULATE_WRITE : 0;
         req.prefetch = prefetch;
         return req;
-    }
-
-    static svc_requester::bytes
-    message(const uct_nprdma_svc_request_t &request,
-            const void *payload = nullptr, size_t length = 0)
-    {
-        svc_requester::bytes bytes((const char*)&request,
-                                   (const char*)(&request + 1));
-
-        bytes.insert(bytes.end(), (const char*)payload,
-                     (const char*)payload + length);
-        return bytes;
     }
 
     populated populate(const buffer &memory, size_t offset, size_t length,
@@ -230,24 +212,21 @@ TEST_F(test_service_populate, requester_dies_while_it_is_populated)
 TEST_F(test_service_populate, closed_interface_executes_nothing)
 {
     constexpr size_t reached = 1000, target = 2000;
-    const uint64_t value     = 17;
     pages memory(4096);
     buffer registered(m_entity->md(), memory.length(), memory.ptr());
     auto held  = request(registered, reached * page, page, 1);
     auto store = svc_request(UCT_NPRDMA_SVC_STORE, registered, target * page,
-                             sizeof(value));
+                             8);
     auto nop   = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
 
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, populate(registered, 0, page, 1).status);
     page_table_t *table = page_table_find(memory.ptr());
     ASSERT_NE(nullptr, table);
     page_table_gate_arm(table, GATE_MAP, memory.ptr(reached));
-    held.sn     = m_requester->next_sn();
     held.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
-    EXPECT_TRUE(m_requester->send(message(held)));
+    m_requester->post(held);
     ASSERT_EQ(0, page_table_gate_wait(table, GATE_MAP, 60000));
-    store.sn = held.sn + 1;
-    EXPECT_TRUE(m_requester->send(message(store, &value, sizeof(value))));
+    m_requester->post(store, svc_requester::bytes(8, 17));
     m_entity->close_iface();
     page_table_gate_release(table, GATE_MAP);
     page_table_close(table);
@@ -255,7 +234,7 @@ TEST_F(test_service_populate, closed_interface_executes_nothing)
     await([&]() {
         nop.sn     = m_requester->next_sn();
         nop.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
-        return !m_requester->send(message(nop));
+        return !m_requester->send(svc_message(nop));
     });
     EXPECT_EQ(0u, *(const uint64_t*)memory.ptr(target));
 }
@@ -271,15 +250,13 @@ TEST_F(test_service_populate, no_receives_for_replies)
 
     for (auto request : {nop, fetch}) {
         svc_requester greedy(*m_entity);
-        svc_requester::bytes message(sizeof(request));
         int sent      = 0;
         request.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
         do {
             request.sn = greedy.next_sn();
-            memcpy(message.data(), &request, sizeof(request));
             ASSERT_LT(++sent, 1000);
             ASSERT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(nop));
-        } while (greedy.send(message));
+        } while (greedy.send(svc_message(request)));
         EXPECT_GT(sent, UCT_NPRDMA_SVC_MAX_REPLIES);
     }
     EXPECT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(fetch));
@@ -301,9 +278,7 @@ TEST_F(test_service_populate, malformed_requests)
         req.sn    = 1;
         req.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
         spoil(req);
-        svc_requester::bytes message(sizeof(req) + payload);
-        memcpy(message.data(), &req, sizeof(req));
-        messages.push_back(message);
+        messages.push_back(svc_message(req, svc_requester::bytes(payload)));
     };
     add([](auto &req) { req.sn = 2; });
     add([](auto &req) { req.reserved = 1; });
@@ -342,9 +317,7 @@ TEST(test_service_populate_short, reply_fits_into_a_slot)
         }
         req.sn    = 1;
         req.flags = UCT_NPRDMA_SVC_FLAG_REPLY;
-        svc_requester::bytes message(sizeof(req));
-        memcpy(message.data(), &req, sizeof(req));
-        EXPECT_TRUE(peer.send(message));
+        EXPECT_TRUE(peer.send(svc_message(req)));
         await([&]() { return !peer.send(svc_requester::bytes(1)); });
         EXPECT_EQ(1u, target.counter("served_fetches")) << length;
     }

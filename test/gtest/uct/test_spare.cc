@@ -18,22 +18,15 @@ constexpr size_t size = 65536;
 /* After this many stores an endpoint has a spare */
 constexpr int enough = 20;
 
-void unpack(void *arg, const void *data, size_t length)
-{
-    memcpy(arg, data, length);
-}
-
 } // namespace
 
 class test_spare : public uct_buffer_test {
 protected:
-    test_spare() : uct_buffer_test(size) {}
-
     /* Copy mode, so that data comes in replies. The timeout is long, so that no
      * peer is probed during a test. */
-    config_t config() override
+    test_spare() : uct_buffer_test(size)
     {
-        return {{"MONITOR", "copy"}, {"TIMEOUT", "100s"}};
+        m_config = {{"MONITOR", "copy"}, {"TIMEOUT", "100s"}};
     }
 
     void SetUp() override
@@ -67,7 +60,7 @@ protected:
         completion comp;
 
         ASSERT_EQ(UCS_INPROGRESS, m_a->retry([&]() {
-            return uct_ep_get_bcopy(ep, unpack, result.data(), length,
+            return uct_ep_get_bcopy(ep, unpack_to, result.data(), length,
                                     m_remote->address(offset), m_rkey, &comp);
         }));
         m_a->wait([&]() { return comp.done; });

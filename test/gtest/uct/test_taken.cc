@@ -64,11 +64,8 @@ public:
             take();
         }
         ucs_status_t status = m_self.retry([&]() {
-            return m_what.is_put ?
-                   uct_ep_put_zcopy(m_ep, &iov, 1, m_remote.address(), m_rkey,
-                                    &comp) :
-                   uct_ep_get_zcopy(m_ep, &iov, 1, m_remote.address(), m_rkey,
-                                    &comp);
+            return start_zcopy(m_what.is_put, m_ep, iov, m_remote.address(),
+                               m_rkey, &comp);
         });
         EXPECT_EQ(UCS_INPROGRESS, status);
         EXPECT_FALSE(comp.done);
@@ -85,10 +82,8 @@ public:
         uint64_t value = 0x1122334455667788;
 
         m_self.flush(m_ep);
-        ASSERT_EQ(UCS_OK, m_self.retry([&]() {
-            return uct_ep_put_short(m_ep, &value, 8, m_remote.address(),
-                                    m_rkey);
-        }));
+        ASSERT_EQ(UCS_OK, m_self.put(m_ep, &value, 8, m_remote.address(),
+                                     m_rkey));
         m_self.flush(m_ep);
         EXPECT_EQ(value, *m_remote.ptr<uint64_t>());
         EXPECT_TRUE(m_self.failed.empty());

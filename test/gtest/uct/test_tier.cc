@@ -81,29 +81,29 @@ protected:
         ASSERT_NE(nullptr, device);
     }
 
-    /* Copy mode, with the reason in one line */
-    void expect_copy(const std::string &reason, ucs_log_level_t level)
+    /* No zero copy, with the words in one line */
+    void expect_none(ucs_status_t status, ucs_log_level_t level,
+                     std::initializer_list<std::string> words)
     {
         open();
-        EXPECT_EQ(UCS_OK, device->status);
+        EXPECT_EQ(status, device->status);
         EXPECT_FALSE(device->has_zcopy);
         ASSERT_EQ(1u, m_lines.size());
         EXPECT_EQ(level, m_lines[0].level);
-        for (auto &word : {std::string("no zero copy"), reason}) {
+        for (auto &word : words) {
             EXPECT_NE(std::string::npos, m_lines[0].text.find(word))
                     << m_lines[0].text;
         }
     }
 
+    void expect_copy(const std::string &reason, ucs_log_level_t level)
+    {
+        expect_none(UCS_OK, level, {"no zero copy", reason});
+    }
+
     void expect_refused(const std::string &reason)
     {
-        open();
-        EXPECT_EQ(UCS_ERR_INVALID_PARAM, device->status);
-        EXPECT_FALSE(device->has_zcopy);
-        ASSERT_EQ(1u, m_lines.size());
-        EXPECT_EQ(UCS_LOG_LEVEL_ERROR, m_lines[0].level);
-        EXPECT_NE(std::string::npos, m_lines[0].text.find(reason))
-                << m_lines[0].text;
+        expect_none(UCS_ERR_INVALID_PARAM, UCS_LOG_LEVEL_ERROR, {reason});
     }
 
     void expect_zcopy()

@@ -10,13 +10,13 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <grp.h>
 #include <poll.h>
@@ -136,6 +136,14 @@ complaints::~complaints()
     complaints_now = nullptr;
 }
 
+void expect_line(const complaints &log, const std::string &text)
+{
+    const auto lines = log.lines();
+
+    ASSERT_EQ(1u, lines.size());
+    EXPECT_NE(std::string::npos, lines[0].find(text)) << lines[0];
+}
+
 unsigned num_descriptors()
 {
     auto begin = std::filesystem::directory_iterator("/proc/self/fd");
@@ -206,6 +214,19 @@ completion::completion(int count)
     this->func   = on_completion;
     this->count  = count;
     this->status = UCS_OK;
+}
+
+void unpack_to(void *arg, const void *data, size_t length)
+{
+    memcpy(arg, data, length);
+}
+
+ucs_status_t
+start_zcopy(bool is_put, uct_ep_h ep, const uct_iov_t &iov, uint64_t address,
+            uct_rkey_t rkey, uct_completion_t *comp)
+{
+    return is_put ? uct_ep_put_zcopy(ep, &iov, 1, address, rkey, comp) :
+                    uct_ep_get_zcopy(ep, &iov, 1, address, rkey, comp);
 }
 
 ucs_status_t try_invalidate(uct_md_h md, uct_mem_h memh)
@@ -334,6 +355,9 @@ entity::entity(const config_t &config)
     }
 }
 
+/* What UCX has allocated */
+template<typename T> using owned = std::unique_ptr<T, void (*)(T *)>;
+
 void entity::open_md(config_t *left)
 {
     uct_component_attr_t attr = {};
@@ -356,18 +380,11 @@ void entity::open_md(config_t *left)
 
     check(uct_md_config_read(m_component, nullptr, nullptr, &md_config),
           "md_config_read");
-    try {
-        modify(md_config, left);
-        add_items(left);
-        modify(md_config, left);
-    } catch (...) {
-        uct_config_release(md_config);
-        throw;
-    }
-    ucs_status_t status = uct_md_open(m_component, md->md_name, md_config,
-                                      &m_md);
-    uct_config_release(md_config);
-    check(status, "md_open");
+    owned<void> owned_config(md_config, uct_config_release);
+    modify(md_config, left);
+    add_items(left);
+    modify(md_config, left);
+    check(uct_md_open(m_component, md->md_name, md_config, &m_md), "md_open");
     check(uct_md_query(m_md, &m_md_attr), "md_query");
 }
 
@@ -379,21 +396,17 @@ void entity::open_iface(config_t *left)
     unsigned count;
 
     check(uct_md_query_tl_resources(m_md, &tls, &count), "query_tl_resources");
+    owned<uct_tl_resource_desc_t> owned_tls(tls, uct_release_tl_resource_list);
     if (count != 1) {
         throw std::runtime_error("not exactly one transport");
     }
 
     check(uct_md_iface_config_read(m_md, tls[0].tl_name, nullptr, nullptr,
                                    &iface_config), "iface_config_read");
-    try {
-        modify(iface_config, left);
-        if (!left->empty()) {
-            throw std::runtime_error("no setting " + left->begin()->first);
-        }
-    } catch (...) {
-        uct_config_release(iface_config);
-        uct_release_tl_resource_list(tls);
-        throw;
+    owned<void> owned_config(iface_config, uct_config_release);
+    modify(iface_config, left);
+    if (!left->empty()) {
+        throw std::runtime_error("no setting " + left->begin()->first);
     }
     params.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE |
                         UCT_IFACE_PARAM_FIELD_DEVICE |
@@ -406,11 +419,8 @@ void entity::open_iface(config_t *left)
     params.mode.device.dev_name = tls[0].dev_name;
     params.err_handler          = on_error;
     params.err_handler_arg      = this;
-    ucs_status_t status = uct_iface_open(m_md, m_worker, &params, iface_config,
-                                         &m_iface);
-    uct_config_release(iface_config);
-    uct_release_tl_resource_list(tls);
-    check(status, "iface_open");
+    check(uct_iface_open(m_md, m_worker, &params, iface_config, &m_iface),
+          "iface_open");
     check(uct_iface_query(m_iface, &m_attr), "iface_query");
     uct_iface_progress_enable(m_iface,
                               UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
@@ -530,6 +540,14 @@ void entity::wait(const std::function<bool()> &condition)
     }
 }
 
+void entity::wait_alone(const std::function<bool()> &condition)
+{
+    await([&]() {
+        progress();
+        return condition();
+    });
+}
+
 ucs_status_t entity::complete(
         const std::function<ucs_status_t(uct_completion_t*)> &op)
 {
@@ -632,10 +650,10 @@ void entity::finish_prefetch() const
 
 /* ---- uct_pair_test ---- */
 
-void uct_pair_test::SetUp()
+void uct_pair_test::open(const config_t &config_a, const config_t &config_b)
 {
-    m_a.reset(new entity(config()));
-    m_b.reset(new entity(config()));
+    m_a.reset(new entity(config_a));
+    m_b.reset(new entity(config_b));
     m_a->add_progress(m_b.get());
     m_b->add_progress(m_a.get());
     prepare();
@@ -837,20 +855,16 @@ long proc_status_kb(pid_t pid, const std::string &name)
 static std::vector<std::string>
 threads_by_name(pid_t pid, const std::string &name)
 {
-    std::string base = "/proc/" + std::to_string(pid) + "/task/";
-    DIR *dir         = opendir(base.c_str());
     std::vector<std::string> threads;
-    struct dirent *entry;
+    std::error_code gone;
 
-    while ((dir != nullptr) && ((entry = readdir(dir)) != nullptr)) {
+    for (auto &entry : std::filesystem::directory_iterator(
+                 "/proc/" + std::to_string(pid) + "/task", gone)) {
         std::string comm;
-        std::ifstream(base + entry->d_name + "/comm") >> comm;
+        std::ifstream(entry.path() / "comm") >> comm;
         if (comm == name) {
-            threads.push_back(base + entry->d_name);
+            threads.push_back(entry.path());
         }
-    }
-    if (dir != nullptr) {
-        closedir(dir);
     }
     return threads;
 }

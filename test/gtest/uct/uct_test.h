@@ -105,6 +105,9 @@ private:
     std::vector<line>     m_lines;
 };
 
+/* One line was logged, with this text in it */
+void expect_line(const complaints &log, const std::string &text);
+
 /* Number of open descriptors of this process */
 unsigned num_descriptors();
 
@@ -149,6 +152,14 @@ struct completion : uct_completion_t {
     bool done = false;
 };
 
+/* Unpacks what a get has brought: arg is its destination */
+void unpack_to(void *arg, const void *data, size_t length);
+
+/* A put or a get with zero copy */
+ucs_status_t
+start_zcopy(bool is_put, uct_ep_h ep, const uct_iov_t &iov, uint64_t address,
+            uct_rkey_t rkey, uct_completion_t *comp);
+
 /* Deregisters and revokes the keys. Expects the revocation to be complete on
  * return, unless there is an error. */
 ucs_status_t try_invalidate(uct_md_h md, uct_mem_h memh);
@@ -182,6 +193,12 @@ public:
     /* The MD stays open */
     void close_iface() { uct_iface_close(m_iface), m_iface = nullptr; }
     unsigned progress() { return uct_worker_progress(m_worker); }
+    void progress_often(int calls = 1000)
+    {
+        for (; calls > 0; --calls) {
+            progress();
+        }
+    }
 
     uct_rkey_t unpack(const std::vector<char> &packed_key);
 
@@ -191,6 +208,8 @@ public:
 
     /* Progresses until the condition holds. The test fails if it never does. */
     void wait(const std::function<bool()> &condition);
+    /* The same, and progresses no other entity */
+    void wait_alone(const std::function<bool()> &condition);
     void flush(uct_ep_h ep, ucs_status_t expected = UCS_OK);
 
     /* Repeats an operation as retry() does, and waits for its completion.
@@ -255,11 +274,12 @@ private:
 /* Two entities in this process, each with an endpoint to the other */
 class uct_pair_test : public ::testing::Test {
 protected:
-    void SetUp() override;
+    void SetUp() override { open(m_config, m_config); }
     void TearDown() override;
-    virtual config_t config() { return {}; }
+    void open(const config_t &config_a, const config_t &config_b);
     virtual void prepare() {} /* Before the first connection */
 
+    config_t                m_config; /* Of both, set by constructors */
     std::unique_ptr<entity> m_a, m_b;
     uct_ep_h                m_ab = nullptr; /* Endpoint of a to b */
     uct_ep_h                m_ba = nullptr;
