@@ -3,6 +3,7 @@
 /* fork() while another thread of the process is inside a lock of src/ucm. The
  * thread is stopped there, by a function of the C library that it calls. */
 
+#include "test_child.h"
 #include "test_monitor.h"
 
 #include <ucm/access/nprdma_access.h>
@@ -310,12 +311,7 @@ TEST_P(test_forked, while_a_thread_is_inside)
         GTEST_SKIP() << "nothing is kept with this sanitizer";
     }
 #endif
-    int status = -1;
-    pid_t pid  = fork();
-    if (pid == 0) {
-        _exit(run(GetParam()));
-    }
-    ASSERT_EQ(pid, waitpid(pid, &status, 0));
+    int status = wait_status([this]() { return run(GetParam()); });
     if (WIFEXITED(status) && (WEXITSTATUS(status) == 77)) {
         GTEST_SKIP() << "off with this sanitizer";
     }
