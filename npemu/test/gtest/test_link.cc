@@ -310,7 +310,8 @@ TEST(test_link_process, a_read_loads_the_port_of_the_target)
     child.release();
 }
 
-TEST(test_link_process, processes_share_a_port)
+/* What a killed one owes would have left in a minute and more */
+TEST(test_link_process, processes_share_a_port_while_they_live)
 {
     Child child(busy("1MB/s,port=1"));
     LinkSide side("1MB/s,port=1");
@@ -322,18 +323,6 @@ TEST(test_link_process, processes_share_a_port)
     pair.a.write(1, {side.buffer.sge(0, 1000)}, side.remote());
     EXPECT_EQ(2u, side.flows());
     EXPECT_TRUE(pair.cq_a.expect(1));
-    EXPECT_EQ(1u, side.flows());
-    child.release();
-}
-
-/* In a minute and more, what it owes would have left. */
-TEST(test_link_process, a_killed_process_owes_nothing)
-{
-    Child child(busy("1MB/s,port=1"));
-    LinkSide side("1MB/s,port=1");
-
-    connect_over(child.pipe(), side.qp);
-    ASSERT_TRUE(child.pipe().await());
     EXPECT_EQ(1u, side.flows());
     auto start = Clock::now();
     child.kill();
