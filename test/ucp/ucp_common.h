@@ -227,10 +227,4 @@ static inline void expect_end(pid_t pid, int is_killed)
           "a process ended with status 0x%x", status);
 }
 
-static inline void kill_child(pid_t pid)
-{
-    kill(pid, SIGKILL);
-    expect_end(pid, 1);
-}
-
 #endif

@@ -117,11 +117,6 @@ static void run(int fd, int is_second)
     free(address);
 }
 
-static void end_side(void)
-{
-    close_ucp(pair.context, pair.worker);
-}
-
 /* ---- before a fork() ---- */
 
 /* Segments of the emulated RNIC after open_side() */
@@ -201,7 +196,7 @@ static void with_child(void)
         ep = NULL;
         open_side();
         run(fds[1], 1);
-        end_side();
+        close_ucp(pair.context, pair.worker);
         exit(0);
     }
     close(fds[1]);
@@ -269,6 +264,6 @@ int main(int argc, char **argv)
         with_child();
         with_child();
     }
-    end_side();
+    close_ucp(pair.context, pair.worker);
     return 0;
 }

@@ -347,7 +347,8 @@ int main(int argc, char **argv)
         wait_for_data();
         pause_us(draw(20000));
         victim = draw(self.num_processes);
-        kill_child(pids[victim]);
+        kill(pids[victim], SIGKILL);
+        expect_end(pids[victim], 1);
         pids[victim] = start(victim);
     }
     wait_for_data();

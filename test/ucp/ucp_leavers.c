@@ -57,17 +57,6 @@ static struct {
 } *shared;
 
 
-static void open_worker(void)
-{
-    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
-}
-
-static void close_worker(void)
-{
-    close_ucp(self.context, self.worker);
-}
-
-
 /* ---- server ---- */
 
 static unsigned count_descriptors(void)
@@ -173,7 +162,7 @@ static void serve(void)
     unsigned i;
 
     CHECK(!setrlimit(RLIMIT_NOFILE, &limit), "setrlimit: %m");
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
     shared->port = listen_anywhere(self.worker, AF_INET, on_request, &listener);
     sem_post(&shared->to_parent);
     receive(data); /* of the one that stays */
@@ -196,7 +185,7 @@ static void serve(void)
     while (self.accepted != NULL) {
         progress();
     }
-    close_worker();
+    close_ucp(self.context, self.worker);
 }
 
 
@@ -216,14 +205,14 @@ static void stay(void)
     ucs_status_t error;
     ucp_ep_h ep;
 
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
     ep = connect_to(self.worker, AF_INET, shared->port, &error);
     send_one(ep);
     sem_wait(&shared->to_resident);
     send_one(ep);
     CHECK_OK(error);
     close_ep(self.worker, ep, 0);
-    close_worker();
+    close_ucp(self.context, self.worker);
 }
 
 static void leave(int how)
@@ -231,7 +220,7 @@ static void leave(int how)
     ucs_status_t error;
     ucp_ep_h ep;
 
-    open_worker();
+    open_ucp(UCP_FEATURE_TAG, &self.context, &self.worker);
     ep = connect_to(self.worker, AF_INET, shared->port, &error);
     send_one(ep);
     sem_wait(&shared->to_leavers);
@@ -239,7 +228,7 @@ static void leave(int how)
         close_ep(self.worker, ep, 0);
     }
     if (how == 0) {
-        close_worker();
+        close_ucp(self.context, self.worker);
     }
     if (how == 3) {
         raise(SIGKILL);
