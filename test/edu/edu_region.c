@@ -315,7 +315,6 @@ KMOD_CASE(region, unbound)
     CHECK_EQ(f.words[4 * PAGE / 8], 0x55);
     kmod_take(&f.region, 3, 1);
     CHECK_EQ(edu_read(f.edu, in_r(3)), f.signature);
-    edu_release(f.edu);
 }
 
 static int unload(void)
@@ -408,7 +407,6 @@ KMOD_CASE(large, pieces)
         CHECK_EQ(word, f.region.words[each[i]]);
         CHECK_EQ(word & NPRDMA_PAGE_BITS, 0);
     }
-    edu_release(f.edu);
 }
 
 /* A view beyond the device's DMA mask is refused. The administrator gets the

@@ -306,7 +306,6 @@ KMOD_CASE(notifier, retired)
                                   NPRDMA_IOC_REGISTER_READMIT, &id), 0);
         CHECK_EQ(count_retired(&region), 0);
     }
-    kmod_region_destroy(&region);
 }
 
 KMOD_CASE(notifier, shmem)

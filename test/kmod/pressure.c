@@ -48,7 +48,6 @@ KMOD_CASE(pressure, swap)
            (unsigned long long)stats.invalidated, pages);
     CHECK(stats.invalidated > pages / 2);
     CHECK(stats.present <= 16 * MIB / PAGE);
-    kmod_region_destroy(&region);
 }
 
 /* Pages of the region that were accessed since forget_accesses() */

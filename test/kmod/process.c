@@ -57,7 +57,6 @@ KMOD_CASE(process, fork_is_refused)
     kmod_in_child(use_after_fork, &region);
     CHECK_EQ(region.header->dead, 0);
     kmod_populate_all(&region, 0, NUM_PAGES, WRITE);
-    kmod_region_destroy(&region);
 }
 
 /* After exec, before main() */
