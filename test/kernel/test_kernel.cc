@@ -84,17 +84,19 @@ private:
 class test_kernel : public uct_pair_test,
                     public ::testing::WithParamInterface<event_t> {
 protected:
+    test_kernel()
+    {
+        m_config = {{"MONITOR", "kernel"},
+                    {"SLICE", "64k"},
+                    {"SCAN_MAX", "16k"}};
+    }
+
     void SetUp() override
     {
         if (access("/dev/nprdma", R_OK | W_OK) != 0) {
             GTEST_SKIP() << "no /dev/nprdma: run in the guest";
         }
         uct_pair_test::SetUp();
-    }
-
-    config_t config() override
-    {
-        return {{"MONITOR", "kernel"}, {"SLICE", "64k"}, {"SCAN_MAX", "16k"}};
     }
 
     void disturb(char *ptr, std::mt19937 &random)
