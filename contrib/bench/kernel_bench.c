@@ -39,10 +39,10 @@ static void touch(uint8_t *memory, size_t length)
 /* QEMU's edu, a device behind VT-d, which the module has examined */
 static int open_edu(int ctx)
 {
-    struct nprdma_ioc_check_device attached;
+    struct nprdma_ioc_check_device check;
     int edu = edu_open();
 
-    CHECK(attach_edu(ctx, edu, &attached) == 0, "%s", attached.why);
+    CHECK(check_edu(ctx, edu, &check) == 0, "%s", check.why);
     return edu;
 }
 

@@ -59,12 +59,12 @@ MODULE_PARM_DESC(allow_unordered_update,
 #define SMMU_STE2_T0SZ		GENMASK_ULL(37, 32)
 #define SMMU_STE2_SL0		GENMASK_ULL(39, 38)
 /* Other pages than of 4 KiB, dirty tracking, stalls */
-#define SMMU_STE2_ODD		(GENMASK_ULL(47, 46) | BIT_ULL(55) | BIT_ULL(57))
+#define SMMU_STE2_REFUSED	(GENMASK_ULL(47, 46) | BIT_ULL(55) | BIT_ULL(57))
 
 /* Context descriptor */
 #define SMMU_CD0_T0SZ		GENMASK_ULL(5, 0)
 #define SMMU_CD0_VALID		BIT_ULL(31)
-#define SMMU_CD0_ODD		(GENMASK_ULL(7, 6) | BIT_ULL(42) | BIT_ULL(44))
+#define SMMU_CD0_REFUSED		(GENMASK_ULL(7, 6) | BIT_ULL(42) | BIT_ULL(44))
 
 static struct device *smmu_of(struct pci_dev *pdev)
 {
@@ -140,11 +140,11 @@ static bool smmu_find(const u64 *stream, struct nprdma_pte_root *root)
 	const u64 *cd = kind == SMMU_STE0_STAGE_1 ? smmu_context(stream) : NULL;
 	unsigned int unused;
 
-	if (cd && !(cd[0] & SMMU_CD0_ODD)) {
+	if (cd && !(cd[0] & SMMU_CD0_REFUSED)) {
 		unused = FIELD_GET(SMMU_CD0_T0SZ, cd[0]);
 		root->format = &nprdma_pte_smmu_stage_1;
 		root->top = cd[1] & SMMU_PAGE_ADDR;
-	} else if (kind == SMMU_STE0_STAGE_2 && !(stream[2] & SMMU_STE2_ODD)) {
+	} else if (kind == SMMU_STE0_STAGE_2 && !(stream[2] & SMMU_STE2_REFUSED)) {
 		unused = FIELD_GET(SMMU_STE2_T0SZ, stream[2]);
 		root->format = &nprdma_pte_smmu_stage_2;
 		root->top = stream[3] & SMMU_PAGE_ADDR;
@@ -223,7 +223,7 @@ const struct nprdma_pte_unit_ops nprdma_pte_smmu = {
 /* Stage 1: may not be written; stage 2: may be */
 #define SMMU_PTE_WRITE		BIT_ULL(7)
 /* Dirty tracking; one of 16 contiguous pages */
-#define SMMU_PTE_ODD		GENMASK_ULL(52, 51)
+#define SMMU_PTE_REFUSED		GENMASK_ULL(52, 51)
 
 static bool smmu_is_table(u64 entry, unsigned int level)
 {
@@ -232,7 +232,7 @@ static bool smmu_is_table(u64 entry, unsigned int level)
 
 static bool smmu_is_leaf(u64 entry)
 {
-	return (entry & (SMMU_PTE_TYPE | SMMU_PTE_ODD)) == SMMU_PTE_TYPE;
+	return (entry & (SMMU_PTE_TYPE | SMMU_PTE_REFUSED)) == SMMU_PTE_TYPE;
 }
 
 const struct nprdma_pte_format nprdma_pte_smmu_stage_1 = {

@@ -26,7 +26,7 @@ void edu_name(int edu, char *name, size_t size)
     snprintf(name, size, "%s", info.name);
 }
 
-int attach(int ctx, const char *name, struct nprdma_ioc_check_device *arg)
+int check_named(int ctx, const char *name, struct nprdma_ioc_check_device *arg)
 {
     memset(arg, 0, sizeof(*arg));
     arg->size = sizeof(*arg);
@@ -34,12 +34,12 @@ int attach(int ctx, const char *name, struct nprdma_ioc_check_device *arg)
     return kmod_call(ctx, NPRDMA_IOC_CHECK_DEVICE, arg);
 }
 
-int attach_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg)
+int check_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg)
 {
     char name[32];
 
     edu_name(edu, name, sizeof(name));
-    return attach(ctx, name, arg);
+    return check_named(ctx, name, arg);
 }
 
 int export(kmod_region_t *region)
@@ -74,7 +74,7 @@ void setup_region(fixture_t *f, size_t num_pages)
 
     f->edu = edu_open();
     kmod_region(&f->region, num_pages);
-    CHECK(attach_edu(f->region.ctx, f->edu, &arg) == 0, "%s", arg.why);
+    CHECK(check_edu(f->region.ctx, f->edu, &arg) == 0, "%s", arg.why);
     f->words     = (void*)f->region.memory;
     f->signature = f->region.header->signature;
     f->dmabuf    = export(&f->region);

@@ -31,17 +31,17 @@ int edu_open(void);
 /* Its PCI address */
 void edu_name(int edu, char *name, size_t size);
 
-/* A context, an attached device, and an exported region with this many pages */
+/* A context, a device, and an exported region with this many pages */
 void setup_region(fixture_t *f, size_t num_pages);
 
 /* The same with NPAGES, and the device has imported it */
 void setup(fixture_t *f);
 
 /* @return 0 or the errno value; *@a arg is what the call returned. */
-int attach(int ctx, const char *name, struct nprdma_ioc_check_device *arg);
+int check_named(int ctx, const char *name, struct nprdma_ioc_check_device *arg);
 
 /* Of the edu */
-int attach_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg);
+int check_edu(int ctx, int edu, struct nprdma_ioc_check_device *arg);
 
 /* @return The dma-buf's descriptor. */
 int export(kmod_region_t *region);

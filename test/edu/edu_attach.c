@@ -37,7 +37,7 @@ static void attach_as_user(void *arg)
 
     CHECK_OK(setresuid(caller->user, caller->user, caller->user));
     CHECK_OK(sigaction(SIGUSR1, &action, NULL));
-    ret = attach(kmod_open(), caller->name, &device);
+    ret = check_named(kmod_open(), caller->name, &device);
     CHECK((ret == 0) == (strstr(device.why, "Intel VT-d") != NULL), "%s",
           device.why);
     /* Nothing is told about the IOMMU of any other function */

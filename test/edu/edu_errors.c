@@ -21,7 +21,7 @@ static int try_attach(void *arg)
 {
     fixture_t *f = arg;
     struct nprdma_ioc_check_device check;
-    int ret = attach_edu(f->region.ctx, f->edu, &check);
+    int ret = check_edu(f->region.ctx, f->edu, &check);
 
     CHECK(!strcmp(check.why, "out of memory") == (ret == ENOMEM), "%s",
           check.why);
@@ -119,7 +119,7 @@ static uint64_t iova_of_user(int ctx, int edu)
 {
     struct nprdma_ioc_check_device arg;
 
-    CHECK_EQ(attach_edu(ctx, edu, &arg), 0);
+    CHECK_EQ(check_edu(ctx, edu, &arg), 0);
     return arg.iova_bytes;
 }
 

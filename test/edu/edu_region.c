@@ -60,9 +60,10 @@ static int check_device(struct nprdma_ioc_check_device *arg)
 {
     const char *device = getenv("EDU_DEVICE");
     int edu            = edu_open();
-    int ret            = (device != NULL) ? attach(kmod_open(), device, arg) :
-                                            attach_edu(kmod_open(), edu, arg);
+    int ret;
 
+    ret = (device != NULL) ? check_named(kmod_open(), device, arg) :
+                             check_edu(kmod_open(), edu, arg);
     printf("%s\n", arg->why);
     return ret;
 }
@@ -208,8 +209,9 @@ KMOD_CASE(region, states)
     CHECK_EQ(words[4] & NPRDMA_PAGE_BITS, NPRDMA_PAGE_R);
 }
 
-/* Populated before the device was attached, and taken away after. Several
- * imports, as for several memory regions of one device, share the views. */
+/* Populated before the device imported the region, and taken away after.
+ * Several imports, as for several memory regions of one device, share the
+ * views. */
 KMOD_CASE(region, imports)
 {
     struct nprdma_ioc_stats one, two;
@@ -264,7 +266,7 @@ KMOD_CASE(region, capability)
     CHECK(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, f.dmabuf, 0) == MAP_FAILED);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), 0);
 
-    CHECK_EQ(attach(f.region.ctx, "0000:ff:1f.7", &arg), ENODEV);
+    CHECK_EQ(check_named(f.region.ctx, "0000:ff:1f.7", &arg), ENODEV);
     CHECK(strlen(arg.why) > 0);
 }
 
@@ -295,7 +297,7 @@ KMOD_CASE(region, unbound)
 
     driver("unbind", name);
     CHECK_EQ(import(f.edu, f.dmabuf, NULL), ENODEV);
-    CHECK_EQ(attach(f.region.ctx, name, &arg), ENODEV);
+    CHECK_EQ(check_named(f.region.ctx, name, &arg), ENODEV);
     CHECK(strstr(arg.why, "no driver") != NULL, "%s", arg.why);
 
     /* The region goes on without the device */
