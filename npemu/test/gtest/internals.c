@@ -32,6 +32,11 @@ void npt_cq_raise(struct ibv_cq *cq)
     atomic_fetch_add(&npemu_cq(cq)->shm->raised, 1);
 }
 
+uint32_t npt_cq_raised(struct ibv_cq *cq)
+{
+    return atomic_load(&npemu_cq(cq)->shm->raised);
+}
+
 void npt_atomic_lock(struct ibv_context *context)
 {
     npemu_proc_t *proc = npemu_context_proc(context);

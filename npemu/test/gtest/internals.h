@@ -27,6 +27,9 @@ void npt_cq_unlock(struct ibv_cq *cq);
 /** Raise an event and die before it is signalled. */
 void npt_cq_raise(struct ibv_cq *cq);
 
+/** Events raised so far. */
+uint32_t npt_cq_raised(struct ibv_cq *cq);
+
 /** The lock of atomics on the memory of this process. */
 void npt_atomic_lock(struct ibv_context *context);
 void npt_atomic_unlock(struct ibv_context *context);

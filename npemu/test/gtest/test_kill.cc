@@ -151,7 +151,11 @@ TEST(test_kill, events_stay_with_their_queues)
     of_b.send(1, {});
     npt_cq_raise(a);
     victim.kill();
-    a.expect(1, IBV_WC_RETRY_EXC_ERR); /* the thread has been there */
+    /* The thread raises one more event of each */
+    EXPECT_TRUE(wait_until([&] {
+        return (npt_cq_raised(a) == 2) && (npt_cq_raised(b) == 2);
+    }));
+    a.expect(1, IBV_WC_RETRY_EXC_ERR);
     b.expect(0);
     b.expect(1, IBV_WC_RETRY_EXC_ERR);
     while (channel.readable()) {
