@@ -22,7 +22,6 @@ typedef struct history_log {
     char           values[HISTORY_MAX_VALUES];
 } history_log_t;
 
-
 /**
  * Map the logs of all ranks. Once all ranks have opened them, nothing is left
  * when the ranks end, in whatever way.
@@ -35,10 +34,8 @@ typedef struct history_log {
  */
 history_log_t *history_log_open(const char *name, unsigned size, int create);
 
-
 /** Remove the name, after all ranks have opened it. */
 void history_log_unlink(const char *name);
-
 
 /**
  * Reserve space for the values that a call fetches.
@@ -48,14 +45,12 @@ void history_log_unlink(const char *name);
 uint64_t history_log_reserve(history_log_t *log, const history_phase_t *phase,
                              uint32_t count);
 
-
 /** Read an element of memory with the phase's element width. */
 uint64_t history_load(const history_phase_t *phase, const void *memory,
                       uint32_t index);
 
 void history_store(const history_phase_t *phase, void *memory, uint32_t index,
                    uint64_t value);
-
 
 /**
  * Check one window's history in a phase: whether the operations on each element

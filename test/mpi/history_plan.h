@@ -28,7 +28,6 @@ typedef enum history_sync {
     HISTORY_NUM_SYNCS
 } history_sync_t;
 
-
 typedef enum history_mode {
     HISTORY_REPLACES,  /* All origins: MPI_REPLACE, MPI_NO_OP */
     HISTORY_SUMS,      /* All origins: MPI_SUM, MPI_NO_OP */
@@ -40,7 +39,6 @@ typedef enum history_mode {
     HISTORY_NUM_MODES
 } history_mode_t;
 
-
 typedef enum history_what {
     HISTORY_PUT,
     HISTORY_GET,
@@ -49,7 +47,6 @@ typedef enum history_what {
     HISTORY_FETCH_OP,
     HISTORY_CAS
 } history_what_t;
-
 
 typedef enum history_opcode {
     HISTORY_REPLACE,
@@ -64,14 +61,12 @@ typedef enum history_opcode {
     HISTORY_NUM_OPS
 } history_opcode_t;
 
-
 /* Elements [first, first + count) of every window */
 typedef struct history_area {
     history_mode_t mode;
     uint32_t       first;
     uint32_t       count;
 } history_area_t;
-
 
 typedef struct history_phase {
     uint32_t       number;
@@ -84,7 +79,6 @@ typedef struct history_phase {
     unsigned       num_areas;
     history_area_t areas[HISTORY_MAX_AREAS];
 } history_phase_t;
-
 
 /* An operation as it was called */
 typedef struct history_call {
@@ -104,14 +98,11 @@ typedef struct history_call {
 
 #define HISTORY_NO_VALUES  UINT64_MAX
 
-
 /** Next number of a generator, below @a bound. */
 uint32_t history_random(uint64_t *state, uint32_t bound);
 
-
 /** Initial state for history_random(), derived from three numbers. */
 uint64_t history_seed(uint64_t seed, uint64_t phase, uint64_t rank);
-
 
 /**
  * Draw a phase. All ranks get the same.
@@ -124,7 +115,6 @@ uint64_t history_seed(uint64_t seed, uint64_t phase, uint64_t rank);
 void history_phase(uint64_t seed, uint32_t number, unsigned size,
                    history_phase_t *phase);
 
-
 /** The only rank that uses an OWNED area of a target. */
 static inline unsigned history_owner(const history_phase_t *phase,
                                      unsigned area, unsigned target,
@@ -132,7 +122,6 @@ static inline unsigned history_owner(const history_phase_t *phase,
 {
     return (phase->number + area + target) % size;
 }
-
 
 /**
  * Find the area of this mode that has the counter of exclusive epochs in its
@@ -142,27 +131,22 @@ static inline unsigned history_owner(const history_phase_t *phase,
  */
 int history_exclusive_area(const history_phase_t *phase);
 
-
 /** Whether the call returns the old contents. */
 static inline int history_fetches(const history_call_t *call)
 {
     return (call->what != HISTORY_PUT) && (call->what != HISTORY_ACC);
 }
 
-
 /** Operand for an element that a rank passes to MPI. */
 uint64_t history_operand(const history_phase_t *phase, unsigned rank,
                          const history_call_t *call, uint32_t element);
-
 
 /** Result of an operation on an element that had the value @a old. */
 uint64_t history_apply(const history_phase_t *phase, history_opcode_t op,
                        uint64_t old, uint64_t operand);
 
-
 /** Random length of an operation in elements, at least 1. */
 uint32_t history_length(uint64_t *state, unsigned width);
-
 
 /** For people. */
 const char *history_name(const history_call_t *call);

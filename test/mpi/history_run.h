@@ -26,12 +26,10 @@ typedef struct history_pending {
     int            is_done;  /* Complete at the target */
 } history_pending_t;
 
-
 typedef struct history_buffer {
     char *memory;
     int  is_busy;
 } history_buffer_t;
-
 
 typedef struct history_run {
     MPI_Win               win;
@@ -57,10 +55,8 @@ typedef struct history_run {
     char                  known[HISTORY_MAX_ORIGINS][HISTORY_WINDOW];
 } history_run_t;
 
-
 /** Allocate buffers. The window and the logs must exist. */
 void history_run_init(history_run_t *run);
-
 
 /**
  * Draw and execute a phase's operations of this rank, and end all epochs.
