@@ -165,7 +165,10 @@ static int nprdma_lazy_zero(nprdma_span_t block)
     for (batch = block; batch.start < block.end; batch.start = batch.end) {
         /* The next multiple, so that no huge page is cut into two */
         batch.end = ucs_min((batch.start / bytes + 1) * bytes, block.end);
-        syscall(SYS_mincore, batch.start, batch.end - batch.start, present);
+        if (syscall(SYS_mincore, batch.start, batch.end - batch.start,
+                    present) != 0) {
+            memset(present, 1, sizeof(present)); /* refused: all are read */
+        }
         page = (char*)batch.start;
         for (absent = i = 0; page < (char*)batch.end; ++i, page += page_size) {
             if (!(present[i] & 1)) {

@@ -423,6 +423,22 @@ TEST_F(test_lazy, protection_is_refused)
     });
 }
 
+/* A filter that hides which pages are there. On a stack that is all zeros, as
+ * that of a new thread */
+TEST_F(test_lazy, mincore_is_refused)
+{
+    expect_child([&]() {
+        bool is_clean;
+        start();
+        std::thread([&]() {
+            char *ptr = used();
+            is_clean  = refuse({SYS_mincore}, EPERM) && unmap(ptr) &&
+                        (block() == ptr) && is_zero(ptr, MiB);
+        }).join();
+        return is_clean;
+    });
+}
+
 /* No hook sees the calls by which the dynamic linker maps memory, so under a
  * limit nothing is kept, and what was kept goes with the next call */
 TEST_F(test_lazy, nothing_is_kept_under_a_limit)
