@@ -440,6 +440,12 @@ static void nprdma_events_spans(ucm_event_type_t type, const ucm_event_t *event,
     case UCM_EVENT_SHMDT:
         gone_p->start = (uintptr_t)event->shmdt.shmaddr;
         gone_p->end   = nprdma_maps_segment_end(gone_p->start);
+        if (gone_p->end == UINTPTR_MAX) {
+            /* All above may be taken, but most of that stays mapped */
+            *taken_p = *gone_p;
+            *gone_p  = nprdma_span(0, 0);
+            return;
+        }
         break;
     case UCM_EVENT_SBRK:
     case UCM_EVENT_BRK:
