@@ -153,8 +153,10 @@ static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
 static size_t nprdma_pagein_words(uintptr_t start, size_t count,
                                   uint64_t *words)
 {
-    ssize_t size = pread(nprdma_pagein.fd, words, count * sizeof(*words),
-                         start / nprdma_pagein.page_size * sizeof(*words));
+    /* pread() would end a thread here that is to be cancelled */
+    long size = syscall(SYS_pread64, nprdma_pagein.fd, words,
+                        count * sizeof(*words),
+                        start / nprdma_pagein.page_size * sizeof(*words));
 
     return (size < 0) ? 0 : (size / sizeof(*words));
 }
