@@ -90,6 +90,21 @@ int iface_is_settled(uct_iface_h tl_iface)
            eps_are_freed(tl_iface);
 }
 
+void cq_show(uct_ep_h ep, int hidden)
+{
+    ucs_derived_of(ep->iface, uct_nprdma_iface_t)->net.tx.cq_avail += hidden;
+}
+
+int cq_hide(uct_ep_h ep)
+{
+    int hidden = ucs_derived_of(ep->iface,
+                                uct_nprdma_iface_t)->net.tx.cq_avail -
+                 ucs_derived_of(ep, uct_nprdma_ep_t)->net.am.cq_reserve - 1;
+
+    cq_show(ep, -hidden);
+    return hidden;
+}
+
 int iface_has_slices(uct_iface_h iface)
 {
     return spares_side(iface)->ops.sched.in_flight > 0;

@@ -160,6 +160,26 @@ TEST_F(test_message_order, message_waits_for_held_put)
     m_a->flush(m_ab);
 }
 
+/* The put's part of a flush takes the last place in the completion queue that
+ * messages may have */
+TEST_F(test_message_order, flush_waits_for_messages_without_places)
+{
+    completion flushed;
+
+    hook_gate_close(m_ab, UCT_NPRDMA_CONN_AM, HOOK_SEND);
+    for (uint64_t value : {3, 4, 5}) { /* A flush of one sends nothing */
+        ASSERT_EQ(UCS_OK, put_other(m_ab, value));
+    }
+    ASSERT_EQ(UCS_OK, message(m_ab, 1));
+    int hidden = cq_hide(m_ab);
+    EXPECT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flushed));
+    cq_show(m_ab, hidden);
+    await_put();
+    idle([this]() { m_a->progress(); });
+    EXPECT_FALSE(flushed.done);
+    hook_let_go();
+    m_a->wait([&]() { return flushed.done; });
+}
 
 /* ---- behind requests ---- */
 
@@ -314,7 +334,6 @@ TEST_F(test_message_order_lost, message_goes_with_its_put)
     m_ab = m_a->connect(m_b->address());
 }
 
-
 /* ---- again ---- */
 
 /* A WRITE takes a receive, and leaves in it what an earlier message brought */
@@ -341,7 +360,6 @@ TEST_F(test_message_order, writes_repeat_no_message)
     EXPECT_EQ(3u, m_deliveries[1].header);
     m_a->flush(m_ab);
 }
-
 
 /* ---- the number in a message ---- */
 

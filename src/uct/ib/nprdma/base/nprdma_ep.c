@@ -449,9 +449,6 @@ uct_nprdma_ep_flush_am(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
                        uct_nprdma_comp_t *comp)
 {
     if (ep->net.am.unsignaled > 0) {
-        if (!uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
-            return uct_nprdma_ep_refuse_am(iface, ep);
-        }
         return uct_nprdma_conn_post_nop(&iface->net, &ep->net.am, comp);
     }
 
@@ -476,12 +473,6 @@ uct_nprdma_ep_flush_start(uct_nprdma_iface_t *iface, uct_nprdma_ep_t *ep,
 
     flush->rma.func = uct_nprdma_flush_rma;
     am_comp         = uct_nprdma_flush_conn(flush, UCT_NPRDMA_CONN_AM);
-
-    if (am_busy && (ep->net.am.unsignaled > 0) &&
-        !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
-        status = uct_nprdma_ep_refuse_am(iface, ep);
-        goto err_free;
-    }
 
     if (rma_busy) {
         status = uct_nprdma_rma_flush(&iface->rma, &ep->rma, &flush->rma);
@@ -545,6 +536,13 @@ ucs_status_t uct_nprdma_ep_flush(uct_ep_h tl_ep, unsigned flags,
                uct_nprdma_rma_has_error(&ep->rma);
     if (!am_busy && !rma_busy) {
         return UCS_OK;
+    }
+
+    /* Once for both parts: what the other part posts may take the last place,
+     * but the message that follows here has one in reserve */
+    if (am_busy && (ep->net.am.unsignaled > 0) &&
+        !uct_nprdma_conn_admit_post(&iface->net, &ep->net.am)) {
+        return uct_nprdma_ep_refuse_am(iface, ep);
     }
 
     if (comp != NULL) {
