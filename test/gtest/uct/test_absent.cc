@@ -482,25 +482,38 @@ TEST_F(test_absent, peer_connects_again_while_its_requests_wait)
 }
 
 /* Nothing has to be parked for it. In copy mode the service takes the first
- * fault itself, so it is busy as long as the page is held. */
+ * fault itself, so it is busy as long as the page is held. Also if the peer is
+ * killed, and its successor only sends messages: what a handler writes is not
+ * undone. */
 TEST_F(test_absent, peer_connects_again_while_the_service_is_busy)
 {
-    open({{"NPRDMA_MONITOR", "copy"}, {"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
-    auto plain = fetch(*m_absent, 0);
-    plain.op   = 0;
-    m_other->post(plain);
-    await_faults(1);
-    m_requester->post(store(*m_present, page, 8), bytes_of(99));
-    m_requester->leave();
-    svc_requester next(*m_entity);
-    *m_present->ptr<uint64_t>(page) = 5; /* As its NIC could write now */
-    m_held.provide(0);
-    EXPECT_EQ(content(0), word(m_other->receive()));
-    for (unsigned i = 0; i < num_pages; ++i) {
-        ASSERT_EQ(UCT_NPRDMA_SVC_OK,
-                  next.status(store(*m_present, 0, 8), bytes_of(i)));
+    for (auto kind : {UCT_NPRDMA_CONN_SVC, UCT_NPRDMA_CONN_AM}) {
+        open({{"NPRDMA_MONITOR", "copy"},
+              {"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
+        auto put   = store(*m_present, page, 8);
+        auto plain = fetch(*m_absent, kind);
+        plain.op   = 0;
+        /* So it has answered a probe since the other one connected */
+        ASSERT_EQ(UCT_NPRDMA_SVC_OK, m_requester->status(put, bytes_of(98)));
+        m_other->post(plain);
+        await_faults(1);
+        m_requester->post(put, bytes_of(99));
+        if (kind == UCT_NPRDMA_CONN_AM) {
+            m_requester->kill();
+        } else {
+            m_requester->leave();
+        }
+        svc_requester next(*m_entity, kind);
+        *m_present->ptr<uint64_t>(page) = 5; /* As either could write now */
+        m_held.provide(kind);
+        EXPECT_EQ(content(kind), word(m_other->receive()));
+        for (unsigned i = 0; i < num_pages; ++i) {
+            ASSERT_EQ(UCT_NPRDMA_SVC_OK,
+                      m_other->status(store(*m_present, 0, 8), bytes_of(i)));
+        }
+        EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
+        close();
     }
-    EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
 }
 
 /* The put that is executed meanwhile waits itself. The requester is connected

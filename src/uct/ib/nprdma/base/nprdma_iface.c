@@ -291,6 +291,14 @@ uct_nprdma_iface_service(uct_nprdma_net_iface_t *iface)
     return ucs_derived_of(iface->super.md, uct_nprdma_md_t)->service;
 }
 
+static ucs_status_t uct_nprdma_iface_svc_settle(uct_nprdma_net_iface_t *iface)
+{
+    unsigned num_accepted;
+
+    return uct_nprdma_service_settle(uct_nprdma_iface_service(iface),
+                                     &num_accepted);
+}
+
 static ucs_status_t
 uct_nprdma_iface_svc_accept(uct_nprdma_net_iface_t *iface,
                             const uct_nprdma_qp_addr_t *peer,
@@ -320,6 +328,7 @@ static const uct_nprdma_net_ops_t uct_nprdma_iface_net_ops = {
     .failed        = uct_nprdma_iface_net_failed,
     .no_bulk       = uct_nprdma_iface_no_bulk,
     .build_fin     = uct_nprdma_iface_net_build_fin,
+    .svc_settle    = uct_nprdma_iface_svc_settle,
     .svc_accept    = uct_nprdma_iface_svc_accept,
     .svc_release   = uct_nprdma_iface_svc_release,
     .svc_probe     = uct_nprdma_iface_svc_probe,

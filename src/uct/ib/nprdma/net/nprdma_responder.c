@@ -192,6 +192,12 @@ uct_nprdma_responder_connect(uct_nprdma_net_iface_t *iface,
     }
 
     if (resp->kind == UCT_NPRDMA_CONN_AM) {
+        /* What a message makes the program write must not be undone */
+        status = iface->ops->svc_settle(iface);
+        if (status != UCS_OK) {
+            return status;
+        }
+
         resp->executed = uct_nprdma_executed_new();
         if (resp->executed == NULL) {
             return UCS_ERR_NO_MEMORY;

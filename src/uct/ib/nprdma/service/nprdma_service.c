@@ -576,20 +576,36 @@ err_free:
     return status;
 }
 
+/* Whether a put or atomic is being executed that began before this number of
+ * connections was accepted */
+static int uct_nprdma_service_is_unsettled(uct_nprdma_service_t *service,
+                                           unsigned num_accepted)
+{
+    unsigned changing = atomic_load(&service->changing);
+
+    return (changing != 0) && ((int)(changing - (2 * num_accepted)) < 0);
+}
+
 /* A new connection may be of a requester whose earlier put is being executed,
- * and waits for a page perhaps. What the NIC writes for the new one must not be
- * undone by that. Later puts find the connection counted, see
- * uct_nprdma_service_may_change(). Zero if there is still one that does not. */
-static int uct_nprdma_service_settle(uct_nprdma_service_t *service)
+ * and waits for a page perhaps. What the new one writes must not be undone by
+ * that. Later puts find the connection counted, see
+ * uct_nprdma_service_may_change(), so a stream of puts does not keep it out. */
+ucs_status_t uct_nprdma_service_settle(uct_nprdma_service_t *service,
+                                       unsigned *num_accepted_p)
 {
     struct timespec interval = { .tv_nsec = UCT_NPRDMA_SERVICE_RETRY_NS };
+    unsigned num_accepted    = atomic_fetch_add(&service->num_accepted, 1) + 1;
     int i;
 
-    for (i = 0; (i < UCT_NPRDMA_SERVICE_SETTLE) &&
-                atomic_load(&service->is_changing); ++i) {
+    for (i = 0; uct_nprdma_service_is_unsettled(service, num_accepted); ++i) {
+        if (i == UCT_NPRDMA_SERVICE_SETTLE) {
+            return UCS_ERR_NO_RESOURCE;
+        }
         nanosleep(&interval, NULL);
     }
-    return i < UCT_NPRDMA_SERVICE_SETTLE;
+
+    *num_accepted_p = num_accepted;
+    return UCS_OK;
 }
 
 ucs_status_t
@@ -618,11 +634,11 @@ uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
 
     /* The peer cannot send before it knows the queue pair's number, so the
      * connection is counted, and in the table, in time */
-    num_accepted = atomic_fetch_add(&service->num_accepted, 1) + 1;
-    status       = uct_nprdma_service_settle(service) ?
-                   uct_nprdma_service_conn_new(service, port_num, peer,
-                                               local_psn, &conn) :
-                   UCS_ERR_NO_RESOURCE;
+    status = uct_nprdma_service_settle(service, &num_accepted);
+    if (status == UCS_OK) {
+        status = uct_nprdma_service_conn_new(service, port_num, peer, local_psn,
+                                             &conn);
+    }
     if (status != UCS_OK) {
         return status;
     }

@@ -42,10 +42,17 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
 void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
+/* Count a new connection of a peer: what this peer sent before is executed no
+ * more, if it has left. UCS_ERR_NO_RESOURCE: try later, because a put or atomic
+ * that may be of this peer takes long. Safe in any thread.
+ * @param [out] num_accepted_p  Connections counted, with this one. */
+ucs_status_t uct_nprdma_service_settle(uct_nprdma_service_t *service,
+                                       unsigned *num_accepted_p);
+
+
 /* Create the responder's side of a connection, ready to receive. `executed`
  * counts its requests; NULL: no messages follow requests.
- * UCS_ERR_NO_RESOURCE: try later, because a put or atomic that may be of this
- * peer takes long. Safe in any thread. */
+ * UCS_ERR_NO_RESOURCE: as uct_nprdma_service_settle(). Safe in any thread. */
 ucs_status_t
 uct_nprdma_service_accept(uct_nprdma_service_t *service, uint8_t port_num,
                           const uct_nprdma_qp_addr_t *peer, uint32_t local_psn,

@@ -155,11 +155,12 @@ int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
 {
     int changes = (request->type == UCT_NPRDMA_SVC_STORE) ||
                   (request->type == UCT_NPRDMA_SVC_ATOMIC);
+    unsigned changing;
 
     if (ucs_unlikely(changes && (!conn->is_alive ||
                                  (conn->seen_accepted !=
                                   atomic_load(&service->num_accepted))))) {
-        atomic_store(&service->is_changing, 0);
+        atomic_store(&service->changing, 0);
         if (!uct_nprdma_service_conn_check(service, conn)) {
             return 0;
         }
@@ -167,9 +168,10 @@ int uct_nprdma_service_may_change(uct_nprdma_service_t *service,
 
     /* A connection that is accepted from now on waits until the request is
      * executed: see uct_nprdma_service_settle() */
-    if (atomic_load_explicit(&service->is_changing, memory_order_relaxed) !=
-        changes) {
-        atomic_store(&service->is_changing, changes);
+    changing = changes ? ((2 * conn->seen_accepted) + 1) : 0;
+    if (atomic_load_explicit(&service->changing, memory_order_relaxed) !=
+        changing) {
+        atomic_store(&service->changing, changing);
     }
     return !changes ||
            (conn->seen_accepted == atomic_load(&service->num_accepted));

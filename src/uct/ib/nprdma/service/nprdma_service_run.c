@@ -748,7 +748,7 @@ static void uct_nprdma_service_ran(uct_nprdma_service_t *service,
                                    unsigned count)
 {
     uct_nprdma_service_section_end(service);
-    atomic_store_explicit(&service->is_changing, 0, memory_order_release);
+    atomic_store_explicit(&service->changing, 0, memory_order_release);
     if (count > 0) {
         atomic_fetch_add_explicit(&service->num_executed, count,
                                   memory_order_relaxed);

@@ -138,8 +138,9 @@ typedef struct uct_nprdma_service {
     pthread_mutex_t           conns_lock;
     khash_t(uct_nprdma_service_conns) conns_hash;
     ucs_list_link_t           conns;
-    /* The executing thread may be in a STORE or ATOMIC */
-    atomic_int                is_changing;
+    /* The executing thread may be in a STORE or ATOMIC: one more than twice the
+     * number of connections that were accepted before it. Else 0. */
+    atomic_uint               changing;
     /* A connection has to be ended or probed */
     atomic_int                attention;
     /* A connection has probe_wanted set */
