@@ -17,6 +17,7 @@
 #include <linux/io.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/mm.h>
+#include <linux/version.h>
 
 #include "nprdma_pte.h"
 
@@ -110,6 +111,25 @@ static struct pci_dev *amd_unit_of(struct pci_dev *pdev)
 	return to_pci_dev(pdev->dev.iommu->iommu_dev->dev->parent);
 }
 
+#define AMD_KERNEL_IN(_major, _minor, _first, _end) \
+	(LINUX_VERSION_CODE >= KERNEL_VERSION(_major, _minor, _first) && \
+	 LINUX_VERSION_CODE < KERNEL_VERSION(_major, _minor, _end))
+
+/*
+ * Whether two flushes in a row are one. iommu_completion_wait() of the kernel's
+ * driver returns at once if another CPU has queued the command to wait and that
+ * is not done. Until upstream d2a0cac that CPU held the lock of the command queue
+ * meanwhile, so the second flush began only when the first one was done. From
+ * 1e75a82 on no call returns early. Kernels in between never wait in some cases.
+ */
+static bool amd_kernel_waits(void)
+{
+	return !(AMD_KERNEL_IN(6, 6, 128, 148) || AMD_KERNEL_IN(6, 12, 75, 101) ||
+		 AMD_KERNEL_IN(6, 18, 16, 42) ||
+		 (LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 6) &&
+		  LINUX_VERSION_CODE < KERNEL_VERSION(7, 1, 6)));
+}
+
 static int amd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 		    struct nprdma_reason *why)
 {
@@ -117,6 +137,9 @@ static int amd_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 	u64 entry;
 	int ret;
 
+	if (!amd_kernel_waits())
+		return nprdma_reason_set(why, -EOPNOTSUPP,
+					 "this kernel does not wait for flushes of AMD's IOMMU (it has upstream commit d2a0cac without 1e75a82)");
 	ret = amd_read_unit(amd_unit_of(pdev), &unit, why);
 	if (!ret)
 		ret = amd_check_unit(&unit, why);
@@ -162,13 +185,7 @@ const struct nprdma_pte_unit_ops nprdma_pte_amd = {
 	.name = "AMD",
 	.source = "the device table",
 	.identity_remedy = "kernel parameter amd_iommu=force_isolation",
-	/*
-	 * iommu_completion_wait() of the kernel's driver, without upstream
-	 * 1e75a82, returns at once if another CPU has queued the command to wait
-	 * and that is not done. That CPU holds the lock of the command queue
-	 * meanwhile, so a second flush begins only when the first one is done.
-	 */
-	.flushes = 2,
+	.flushes = 2,		/* see amd_kernel_waits() */
 	.is_kind = amd_is_kind,
 	.root = amd_root,
 	.generic_root = nprdma_pte_generic_amd,

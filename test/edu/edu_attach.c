@@ -22,7 +22,6 @@ typedef struct {
     int   status; /* -1: it has not ended */
 } caller_t;
 
-
 static void on_signal(int number)
 {
     (void)number;
