@@ -235,14 +235,15 @@ static unsigned long nprdma_batch_usable(const struct nprdma_batch *batch)
 	if (batch->bits & NPRDMA_PAGE_W)
 		needed |= HMM_PFN_WRITE;
 	for (i = 0; i < batch->n; i++) {
-		if ((batch->pfns[i] & (needed | HMM_PFN_ERROR)) != needed)
+		if ((batch->refused & BIT(i)) ||
+		    (batch->pfns[i] & (needed | HMM_PFN_ERROR)) != needed)
 			continue;
 		page = hmm_pfn_to_page(batch->pfns[i]);
 		if (!is_zone_device_page(page) &&
 		    (!((batch->anon >> i) & 1) || PageAnon(page)))
 			usable |= BIT(i);
 	}
-	return usable & ~batch->refused;
+	return usable;
 }
 
 /* The pages that lack one of the bits */
@@ -428,11 +429,12 @@ static void nprdma_batch_use(struct nprdma_kregion *region,
 			     const struct nprdma_batch *batch)
 {
 	unsigned long address = nprdma_batch_address(region, batch);
-	unsigned long present = ~nprdma_batch_absent(region, batch);
+	unsigned long present;
 	unsigned int i;
 
 	if (!mmap_read_trylock(region->mm))
 		return;
+	present = ~nprdma_batch_absent(region, batch);
 	pagefault_disable();
 	for_each_set_bit(i, &present, batch->n)
 		fault_in_readable((void __user *)(address + i * PAGE_SIZE), 1);
