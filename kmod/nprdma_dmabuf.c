@@ -19,6 +19,7 @@
 #include <linux/slab.h>
 
 #include "nprdma_dmabuf.h"
+#include "pte/nprdma_kdevice.h"
 #include "pte/nprdma_pte.h"
 #include "nprdma_kregion.h"
 #include "nprdma_states_map.h"
@@ -183,6 +184,10 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 	INIT_LIST_HEAD(&import->link);
 	import->region = region;
 	import->dev = dev;
+	/* Before the device's IOMMU is asked for its size */
+	ret = nprdma_device_is_rdma(dev, &why);
+	if (ret)
+		goto err;
 	ret = nprdma_kregion_charge(region, import_memory(region));
 	if (ret)
 		goto err;

@@ -121,7 +121,8 @@ static int nprdma_check_found(struct nprdma_user *user, struct device *dev,
 	mutex_unlock(&user->check_lock);
 	if (arg->device) {
 		arg->iova_bytes = nprdma_user_iova(user, dev);
-		arg->max_iova_bytes = nprdma_max_user_iova(dev);
+		arg->max_iova_bytes =
+			nprdma_max_user_iova(arg->max_iova_bytes);
 	}
 	return ret;
 }

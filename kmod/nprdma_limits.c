@@ -170,12 +170,12 @@ void nprdma_uncharge(struct nprdma_user *user, long bytes)
 	atomic_long_sub(bytes, &user->bytes);
 }
 
-/* I/O addresses that regions of one user may have on a device */
-u64 nprdma_max_user_iova(struct device *dev)
+/* I/O addresses that regions of one user may have, of those of a device */
+u64 nprdma_max_user_iova(u64 iova_bytes)
 {
 	u64 limit = READ_ONCE(max_user_iova_bytes);
 
-	return limit ? limit : nprdma_device_iova_bytes(dev) / 4;
+	return limit ? limit : iova_bytes / 4;
 }
 
 static struct nprdma_iova *nprdma_iova_find(struct nprdma_user *user,
@@ -237,7 +237,7 @@ int nprdma_charge_iova(struct nprdma_user *user, struct device *dev, u64 bytes)
 		return -ENOMEM;
 	mutex_lock(&nprdma_users_lock);
 	if (!nprdma_fits(nprdma_iova_bytes(user, dev), bytes,
-			 nprdma_max_user_iova(dev)) &&
+			 nprdma_max_user_iova(nprdma_device_iova_bytes(dev))) &&
 	    !capable(CAP_SYS_RESOURCE))
 		ret = -EDQUOT;
 	else if (!nprdma_fits(nprdma_iova_total(dev), bytes,
@@ -319,7 +319,7 @@ int nprdma_limits_show(struct seq_file *seq, void *unused)
 		list_for_each_entry(iova, &user->iovas, list)
 			seq_printf(seq, "  device %s iova %llu of %llu\n",
 				   dev_name(iova->dev), iova->bytes,
-				   nprdma_max_user_iova(iova->dev));
+				   nprdma_max_user_iova(nprdma_device_iova_bytes(iova->dev)));
 	}
 	mutex_unlock(&nprdma_users_lock);
 	return 0;

@@ -49,7 +49,7 @@ void nprdma_uncharge_iova(struct nprdma_user *user, struct device *dev,
 			  u64 bytes);
 u64 nprdma_user_iova(struct nprdma_user *user, struct device *dev);
 
-u64 nprdma_max_user_iova(struct device *dev);
+u64 nprdma_max_user_iova(u64 iova_bytes);
 
 int nprdma_limits_show(struct seq_file *seq, void *unused);
 

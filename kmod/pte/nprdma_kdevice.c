@@ -194,10 +194,13 @@ static int check_caches(struct pci_dev *pdev,
 
 /*
  * Whether a device is for RDMA. Other devices are left alone: the lock of one
- * may be held for long, and its IOMMU is not the user's business.
+ * may be held for long, and its IOMMU is not the user's business. May sleep.
+ * Returns 0; -ENODEV if it is not a PCI function, or has no driver; -EOPNOTSUPP.
  */
-static int check_rdma(struct device *dev, struct nprdma_reason *why)
+int nprdma_device_is_rdma(struct device *dev, struct nprdma_reason *why)
 {
+	if (!dev_is_pci(dev))
+		return nprdma_reason_set(why, -ENODEV, "not a PCI device");
 	if (!READ_ONCE(dev->driver))
 		return nprdma_reason_set(why, -ENODEV,
 					 "no driver is bound to the device");
@@ -219,9 +222,7 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 {
 	int ret;
 
-	if (!dev_is_pci(dev))
-		return nprdma_reason_set(why, -ENODEV, "not a PCI device");
-	ret = check_rdma(dev, why);
+	ret = nprdma_device_is_rdma(dev, why);
 	if (ret)
 		return ret;
 	if (!nprdma_device_support(why))
@@ -239,7 +240,10 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 	return check_caches(to_pci_dev(dev), root, why);
 }
 
-/* Size of a device's I/O address space, at most 2^63 */
+/*
+ * Size of a device's I/O address space, at most 2^63. The caller keeps its driver
+ * bound, and with it the domain.
+ */
 u64 nprdma_device_iova_bytes(struct device *dev)
 {
 	struct iommu_domain *domain = iommu_get_domain_for_dev(dev);
@@ -292,6 +296,7 @@ static void fill_info(struct pci_dev *pdev, const struct iommu_domain *domain,
 		info->device |= NPRDMA_DEVICE_RELAXED_ORDERING;
 	info->max_order = root->max_order;
 	info->page_sizes = domain->pgsize_bitmap;
+	info->max_iova_bytes = nprdma_device_iova_bytes(&pdev->dev);
 }
 
 static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
@@ -351,7 +356,7 @@ int nprdma_device_check(struct device *dev, struct nprdma_ioc_check_device *info
 {
 	int ret;
 
-	ret = check_rdma(dev, why);
+	ret = nprdma_device_is_rdma(dev, why);
 	if (ret)
 		return ret;
 	if (device_lock_interruptible(dev))
