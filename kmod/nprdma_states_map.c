@@ -2,6 +2,7 @@
 /* Copyright (c) 2026 The nprdma authors. */
 
 #include "nprdma_states_map.h"
+#include "pte/nprdma_pte.h"
 #include "pte/nprdma_view.h"
 
 #include <linux/dma-mapping.h>
@@ -132,7 +133,7 @@ void nprdma_states_map_destroy(struct nprdma_states_map *map)
 	}
 	/* As for views: no translation of a freed page is left */
 	if (map->npieces)
-		iommu_flush_iotlb_all(map->domain);
+		nprdma_pte_flush_all(map->dev, map->domain);
 	kvfree(map);
 }
 

@@ -40,6 +40,10 @@ static u64 *find_leaf_table(const struct nprdma_pte_root *root,
 	unsigned int level;
 	u64 entry;
 
+	/* Behind what the table covers, an index would begin again at 0 */
+	if (level_shift(root->levels + 1) < BITS_PER_TYPE(iova) &&
+	    iova >> level_shift(root->levels + 1))
+		return NULL;
 	for (level = root->levels; table && level > 1; level--) {
 		entry = READ_ONCE(table[(iova >> level_shift(level)) &
 					(PTE_PER_TABLE - 1)]);
@@ -287,6 +291,18 @@ void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 
 	for (at = round_down(pfn, block); at < pfn + n; at += block)
 		flush_block(run, at, block);
+}
+
+/*
+ * The same for all that a device's domain has mapped and unmapped. The device's
+ * driver is bound.
+ */
+void nprdma_pte_flush_all(struct device *dev, struct iommu_domain *domain)
+{
+	unsigned int i;
+
+	for (i = 0; i < nprdma_pte_unit(dev)->flushes; i++)
+		iommu_flush_iotlb_all(domain);
 }
 
 /*

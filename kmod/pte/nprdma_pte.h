@@ -109,6 +109,7 @@ void nprdma_pte_point(struct nprdma_pte_run *run, unsigned long index,
 		      phys_addr_t phys);
 void nprdma_pte_flush(struct nprdma_pte_run *run, unsigned long first,
 		      unsigned long n);
+void nprdma_pte_flush_all(struct device *dev, struct iommu_domain *domain);
 void nprdma_pte_release(struct nprdma_pte_run *run);
 
 bool nprdma_pte_holds(const struct nprdma_pte_run *run, unsigned long index,

@@ -196,13 +196,13 @@ int nprdma_map_pages(struct device *dev, struct sg_table *sgt,
 }
 
 static int map_piece(struct nprdma_view *view, unsigned int c,
-		     const struct nprdma_pte_root *root,
 		     struct nprdma_reason *why)
 {
 	unsigned long first = (unsigned long)c << NPRDMA_PIECE_SHIFT;
 	unsigned long npages = min(view->npages - first, NPRDMA_PIECE_PAGES);
 	unsigned long left = npages;
 	struct nprdma_piece *piece = &view->pieces[c];
+	struct nprdma_pte_root root;
 	struct scatterlist *sg;
 	dma_addr_t iova;
 	int ret, i;
@@ -229,7 +229,11 @@ static int map_piece(struct nprdma_view *view, unsigned int c,
 					"the DMA API maps a view in pieces");
 		goto err_unmap;
 	}
-	piece->run = nprdma_pte_find(view->domain, root, iova, npages,
+	/* With high addresses, AMD's tables get one more level */
+	ret = nprdma_device_root(view->dev, &view->domain, &root, why);
+	if (ret)
+		goto err_unmap;
+	piece->run = nprdma_pte_find(view->domain, &root, iova, npages,
 				     view->is_write, why);
 	if (IS_ERR(piece->run)) {
 		ret = PTR_ERR(piece->run);
@@ -296,7 +300,7 @@ struct nprdma_view *nprdma_view_create(struct device *dev,
 						"the process was killed");
 			goto err_destroy;
 		}
-		ret = map_piece(view, c, &root, why);
+		ret = map_piece(view, c, why);
 		if (ret)
 			goto err_destroy;
 		view->npieces = c + 1;
@@ -329,7 +333,7 @@ void nprdma_view_destroy(struct nprdma_view *view)
 		unmap_piece(view, c);
 	/* In lazy mode, unmapping leaves translations in the IOTLB */
 	if (view->npieces)
-		iommu_flush_iotlb_all(view->domain);
+		nprdma_pte_flush_all(view->dev, view->domain);
 	put_device(view->dev);
 	kvfree(view);
 }
