@@ -18,7 +18,6 @@ enum {
 
 static long counter, lock, shared_sum;
 
-
 static long value(int pe, int round, size_t i)
 {
     return (long)((i * 0x9e3779b9u) ^ ((uint64_t)pe << 40)) + round;

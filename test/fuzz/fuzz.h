@@ -19,10 +19,8 @@
         } \
     } while (0)
 
-
 /* The entry point that libFuzzer calls */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
 
 /* Reads the input piece by piece; zeros behind its end. */
 typedef struct {
@@ -57,7 +55,6 @@ static inline uint64_t fuzz_read_u64(fuzz_reader_t *reader)
     fuzz_read(reader, &value, sizeof(value));
     return value;
 }
-
 
 /**
  * @return A copy of exactly @a size bytes, so that the address sanitizer

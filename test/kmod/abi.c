@@ -27,7 +27,6 @@ _Static_assert(sizeof(struct nprdma_ioc_stats) == 96, "");
 _Static_assert(sizeof(struct nprdma_ioc_states_info) == 64, "");
 _Static_assert(sizeof(struct nprdma_states_header) == 72, "");
 
-
 typedef union any_arg {
     struct {
         uint32_t size;
@@ -70,7 +69,6 @@ static const call_type_t call_types[] = {
 };
 
 #define NUM_CALLS (sizeof(call_types) / sizeof(call_types[0]))
-
 
 /* One call with an argument that is zero except for head */
 static int call_zero(int fd, const call_type_t *type, uint32_t size,

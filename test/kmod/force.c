@@ -14,7 +14,6 @@
 
 #define NUM_PAGES 64
 
-
 static int call_create(void *ctx)
 {
     struct nprdma_ioc_region_create create;
@@ -140,7 +139,6 @@ typedef struct populating {
     struct nprdma_ioc_populate arg;
     int                        error;
 } populating_t;
-
 
 static void *populating_thread(void *arg)
 {

@@ -72,7 +72,6 @@
 void kmod_fail(const char *file, int line, const char *what, const char *format,
                ...) __attribute__((noreturn, format(printf, 4, 5)));
 
-
 /* A test case, in the order of their definitions */
 typedef struct kmod_case {
     const char       *group, *name;
@@ -111,7 +110,6 @@ int kmod_call_unwritable(int fd, unsigned long nr, const void *arg,
 /** Open a context of this process. */
 int kmod_open(void);
 
-
 /* A region over memory of this process, registered as a whole */
 typedef struct kmod_region {
     int                          ctx;
@@ -125,7 +123,6 @@ typedef struct kmod_region {
     struct nprdma_states_header  *header;
     const volatile uint32_t      *words;
 } kmod_region_t;
-
 
 /** Anonymous private memory, 2 MiB aligned, without huge pages. */
 uint8_t *kmod_map(size_t length);

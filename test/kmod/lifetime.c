@@ -19,7 +19,6 @@ typedef struct child {
     kmod_watch_t  watch;
 } child_t;
 
-
 /* In the child: says where its states are, and waits until it may go on */
 static void child_report(child_t *child, int states_fd)
 {

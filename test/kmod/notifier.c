@@ -21,7 +21,6 @@
 #define FIRST     (NUM_PAGES / 4)
 #define COUNT     (NUM_PAGES / 2)
 
-
 /* All pages of the middle are absent, and all others are unchanged */
 static void check_middle(kmod_region_t *region)
 {

@@ -7,7 +7,6 @@
 
 #include "watch.h"
 
-
 /* No page of the process is pinned, by any counter of the kernel */
 static void check_nothing_pinned(void)
 {

@@ -15,7 +15,6 @@
 #define NUM_PAGES 64
 #define INHERITED "KMOD_INHERITED"
 
-
 /* Every call on a context of another process */
 static void check_refused(int ctx, uint32_t region)
 {

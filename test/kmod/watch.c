@@ -6,7 +6,6 @@
 #define KMOD_PAGEMAP_PRESENT (1ull << 63)
 #define KMOD_PAGEMAP_FRAME   ((1ull << 55) - 1)
 
-
 static void kmod_watch_words(const kmod_watch_t *watch, size_t first,
                              size_t count, uint32_t *copy)
 {

@@ -29,13 +29,11 @@ typedef enum history_disturbance {
  */
 void history_disturb_start(unsigned kinds, uint64_t seed);
 
-
 /**
  * Add private memory to disturb. Call before the start, at most
  * HISTORY_DISTURB_RANGES times. (A child has its own copy of the memory.)
  */
 void history_disturb_add(void *address, size_t length);
-
 
 /**
  * Stop the thread.

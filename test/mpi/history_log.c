@@ -55,7 +55,6 @@ typedef struct history_case {
     unsigned              num_states;
 } history_case_t;
 
-
 history_log_t *history_log_open(const char *name, unsigned size, int create)
 {
     size_t length = size * sizeof(history_log_t);

@@ -18,7 +18,6 @@
 /* Bytes of a result buffer that no operation has written */
 #define UNTOUCHED     0xee
 
-
 static MPI_Op mpi_op(history_opcode_t op)
 {
     const MPI_Op ops[] = {MPI_REPLACE, MPI_NO_OP, MPI_SUM, MPI_BXOR, MPI_PROD,

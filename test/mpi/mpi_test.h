@@ -18,7 +18,6 @@
 extern int mpi_test_rank;
 extern int mpi_test_size;
 
-
 /**
  * Start MPI.
  *
@@ -31,7 +30,6 @@ extern int mpi_test_size;
  */
 int mpi_test_init(int argc, char **argv, int thread, int rounds);
 
-
 /**
  * End MPI. Rank 0 prints how many checked bytes the ranks exchanged. mpi-run
  * compares that with the transport's counters.
@@ -43,14 +41,12 @@ int mpi_test_init(int argc, char **argv, int thread, int rounds);
  */
 int mpi_test_done(uint64_t bytes);
 
-
 /**
  * Print a line about a failed check and abort all ranks.
  */
 void mpi_test_fail(const char *file, int line, const char *cond,
                    const char *fmt, ...)
         __attribute__((noreturn, format(printf, 4, 5)));
-
 
 /**
  * Next number of a generator that gives every rank the same sequence for the
@@ -61,7 +57,6 @@ void mpi_test_fail(const char *file, int line, const char *cond,
  * @return 32 random bits.
  */
 uint32_t mpi_test_random(uint64_t *state);
-
 
 /**
  * Random message length: mostly near the sizes where a transport changes its
@@ -74,12 +69,10 @@ uint32_t mpi_test_random(uint64_t *state);
  */
 size_t mpi_test_length(uint64_t *state, size_t max);
 
-
 /**
  * Fill a buffer with bytes that follow from a key and the position.
  */
 void mpi_test_fill(void *buffer, size_t length, uint64_t key);
-
 
 /**
  * Check a buffer that mpi_test_fill() has filled at its origin; fails the test

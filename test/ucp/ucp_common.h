@@ -43,7 +43,6 @@
 /* Parameters of most requests */
 static const ucp_request_param_t none = {};
 
-
 static inline double now(void)
 {
     struct timespec time;

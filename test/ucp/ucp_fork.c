@@ -40,7 +40,6 @@ static ucp_address_t *address;
 
 static int sleeps, is_passive;
 
-
 static void wait_events(void)
 {
     if ((ucp_worker_progress(pair.worker) == 0) && sleeps) {

@@ -51,7 +51,6 @@ typedef struct {
     ucp_rkey_h    rkey;
 } pair_t;
 
-
 static void open_side(side_t *side)
 {
     memset(side, 0, sizeof(*side));

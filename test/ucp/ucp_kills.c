@@ -182,7 +182,6 @@ static void progress_receive(unsigned slot)
     }
 }
 
-
 /* ---- connections ---- */
 
 static void on_request(ucp_conn_request_h request, void *arg)
@@ -273,7 +272,6 @@ static void be_process(unsigned slot)
     ucp_listener_destroy(listener);
     close_ucp(self.context, self.worker);
 }
-
 
 /* ---- the parent ---- */
 

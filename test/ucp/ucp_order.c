@@ -45,7 +45,6 @@ static uint64_t seed;
 static uint64_t round_number;
 static uint64_t num_checks;
 
-
 static uint64_t draw(uint64_t count)
 {
     seed ^= seed << 13;
@@ -215,7 +214,6 @@ static void run_target(void)
     CHECK_OK(ucp_mem_unmap(pair.context, memh));
     close_worker(ep);
 }
-
 
 /* ---- the initiator ---- */
 

@@ -13,7 +13,6 @@
 #include <errno.h>
 #include <sys/socket.h>
 
-
 static struct {
     int           number;       /* 0 or 1 */
     int           fd;           /* To the other process */
@@ -21,7 +20,6 @@ static struct {
     ucp_context_h context;
     ucp_worker_h  worker;       /* Or NULL */
 } pair;
-
 
 /* @return Nonzero if the other process has sent a character. */
 static inline int pair_poll(char *character)

@@ -56,7 +56,6 @@ static struct {
 /* Both processes see these, of the memory of each */
 static char (*shadows)[MAX_THREADS][AREA];
 
-
 /* ---- operations of a thread ---- */
 
 static size_t draw(worker_t *w, size_t bound)
@@ -164,7 +163,6 @@ static void *run_thread(void *arg)
     flush(w);
     return NULL;
 }
-
 
 /* ---- the processes ---- */
 

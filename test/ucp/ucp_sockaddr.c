@@ -47,7 +47,6 @@ static struct {
     ucs_status_t error;         /* of the endpoint */
 } self;
 
-
 /* ---- UCP objects ---- */
 
 static void open_worker(void)
@@ -60,7 +59,6 @@ static void on_request(ucp_conn_request_h request, void *arg)
     CHECK(self.ep == NULL, "a second request");
     self.ep = accept_request(pair.worker, request, &self.error);
 }
-
 
 /* ---- messages ---- */
 
@@ -109,7 +107,6 @@ static void exchange_all(void)
         }
     }
 }
-
 
 /* ---- the server and the client ---- */
 
@@ -217,7 +214,6 @@ static void run(void)
         be_client();
     }
 }
-
 
 /* ---- options ---- */
 

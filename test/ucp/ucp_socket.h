@@ -13,7 +13,6 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
-
 /* Unless its port is set, of the loopback device */
 static struct sockaddr_in socket_in = {.sin_family = AF_INET};
 

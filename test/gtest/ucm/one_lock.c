@@ -34,7 +34,6 @@ static atomic_int one_lock_waiting;
  * allocate */
 static __thread int one_lock_depth __attribute__((tls_model("initial-exec")));
 
-
 /* Without stdio, which allocates */
 static void one_lock_fail(const char *text)
 {
@@ -104,7 +103,6 @@ __attribute__((constructor(101))) static void one_lock_init(void)
     backtrace(&frame, 1); /* Allocates the first time */
     pthread_atfork(one_lock_take, one_lock_release, one_lock_child);
 }
-
 
 void *malloc(size_t size)
 {

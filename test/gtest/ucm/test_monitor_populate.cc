@@ -334,7 +334,6 @@ TEST_F(test_monitor_populate, revoked_in_all_regions)
     EXPECT_EQ(1, all_bits(&large, ptr + granule + 4 * page, 4 * page));
 }
 
-
 /*
  * The simulated NIC of this test "accesses" a page: while its counter is odd,
  * it checks that the page is present. A drain waits for the counters. So a page

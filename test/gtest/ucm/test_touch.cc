@@ -163,7 +163,6 @@ TEST_F(test_touch, no_byte_is_stored_twice)
     }
 }
 
-
 /* ---- storms ---- */
 
 class test_touch_storm : public test_touch {

@@ -47,7 +47,6 @@ static struct {
     int                      is_kept;
 } fake;
 
-
 /* ---- the back end ---- */
 
 static ucs_status_t
@@ -89,7 +88,6 @@ static size_t fake_invalidate(nprdma_region_t *region, void *priv, size_t first,
 }
 
 static nprdma_backend_t fake_backend;
-
 
 /* ---- the device ---- */
 
@@ -239,7 +237,6 @@ static int fake_poll_cq(struct ibv_cq *cq, int max, struct ibv_wc *wc)
     return fake.ops.poll_cq(cq, max, wc);
 }
 
-
 /* ---- on-demand paging ---- */
 
 static int fake_query_odp(struct ibv_context *context UCS_V_UNUSED,
@@ -299,7 +296,6 @@ static int fake_odp_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr,
     }
     return fake.ops.post_send(qp, &changed, bad);
 }
-
 
 /* ---- the memory domain ---- */
 

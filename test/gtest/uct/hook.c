@@ -92,7 +92,6 @@ static const uct_nprdma_verbs_t *hook_real;
 static uct_nprdma_verbs_t hook_verbs;
 static struct ibv_context_ops hook_ops;
 
-
 static unsigned hook_read(const unsigned *counter)
 {
     unsigned value;

@@ -22,7 +22,6 @@ extern "C" {
  */
 void hook_start(uct_md_h md, uct_iface_h iface);
 
-
 /* ---- what has happened so far ---- */
 
 typedef struct hook_numbers {
@@ -40,7 +39,6 @@ typedef struct hook_numbers {
 
 hook_numbers_t hook_numbers(void);
 
-
 /* ---- work requests that wait: probes, or those behind a gate ---- */
 
 /** Post the one that has waited for the longest time.
@@ -50,7 +48,6 @@ int hook_let_one_go(void);
 /** Open the gate, let no more probes wait, and post what waits, if its queue
  *  pair still exists. */
 void hook_let_go(void);
-
 
 /* ---- a queue pair behind a gate ---- */
 
@@ -73,7 +70,6 @@ void hook_gate_close(uct_ep_h ep, unsigned kind, hook_op_t from);
 /** @return Work requests of a connection so far, with those that wait. */
 unsigned hook_count(uct_ep_h ep, unsigned kind, hook_op_t op);
 
-
 /**
  * Let each message of a connection be a WRITE with immediate data, to a word of
  * a key, as a hostile peer may post.
@@ -81,7 +77,6 @@ unsigned hook_count(uct_ep_h ep, unsigned kind, hook_op_t op);
  * @param [in] ep    Endpoint; NULL: no more.
  */
 void hook_forge(uct_ep_h ep, unsigned kind, uint64_t address, uct_rkey_t rkey);
-
 
 /* ---- refusals, as of a device that is out of memory ---- */
 
@@ -101,7 +96,6 @@ void hook_refuse_qps(uct_md_h md);
 /** Let address handles fail, each after a time. 0: no more. */
 void hook_refuse_ahs(unsigned usec);
 
-
 /* ---- datagrams that are lost ---- */
 
 /* Percentages of the datagrams */
@@ -114,7 +108,6 @@ typedef struct hook_losses {
 
 /** Treat datagrams so from now on, the same ones in each process. */
 void hook_lose(hook_losses_t losses);
-
 
 /* ---- probes of peers ---- */
 
@@ -148,7 +141,6 @@ void hook_watch_probes(int is_svc, int is_holding);
  */
 unsigned hook_probes(uint32_t *qpns);
 
-
 /* ---- marks of packets for the network ---- */
 
 typedef struct hook_mark {
@@ -168,7 +160,6 @@ int hook_mark(unsigned index, hook_mark_t *mark);
 
 /** From now on the ports of the MDs are of Ethernet. */
 void hook_set_ethernet(void);
-
 
 /* ---- polls ---- */
 

@@ -16,7 +16,6 @@ struct page_table {
     size_t               size;
 };
 
-
 /* Whether a descriptor is a table of this process that covers an address */
 static npemu_iommu_header_t *
 page_table_map(int fd, uintptr_t address, size_t *size)

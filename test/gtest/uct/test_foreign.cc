@@ -7,7 +7,6 @@
 
 #include "svc_requester.h"
 
-
 class test_foreign : public ::testing::Test {
 protected:
     using bytes = svc_requester::bytes;

@@ -353,7 +353,6 @@ INSTANTIATE_TEST_SUITE_P(modes, test_key,
                          ::testing::Values("lazy", "strict", "never"),
                          [](const auto &info) { return info.param; });
 
-
 /* ---- ends of registrations, without invalidation ---- */
 
 class test_key_end : public test_key {

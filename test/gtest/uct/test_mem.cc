@@ -24,7 +24,6 @@ static size_t resident(const void *ptr, size_t length)
                                 [](uint64_t entry) { return entry >> 63; });
 }
 
-
 /* ---- keys ---- */
 
 /* UCX demands so since keys say whether they can be invalidated */
@@ -47,7 +46,6 @@ TEST_F(test_mem, only_keys_are_invalidated)
     invalidate(m_b->md(), memh);
     expect_revoked(memory, 0, size, rkey);
 }
-
 
 /* ---- cost ---- */
 
@@ -223,7 +221,6 @@ TEST_F(test_mem, local_handle_is_not_dereferenced)
         remote.fill(1);
     }
 }
-
 
 /* ---- configuration ---- */
 

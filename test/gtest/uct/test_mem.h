@@ -43,7 +43,6 @@ inline size_t count_regions()
     return count;
 }
 
-
 /* Registrations: their keys, their cost, and their end */
 class test_mem : public uct_pair_test {
 protected:

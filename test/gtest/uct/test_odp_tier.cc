@@ -13,7 +13,6 @@ extern "C" {
 #include <set>
 #include <string>
 
-
 /*
  * The choice of on-demand paging: which device is used, and what happens if it
  * refuses something later. Whatever happens, nothing is leaked.
@@ -69,7 +68,6 @@ TEST_P(test_odp_tier_choice, is_used_only_if_it_is_right)
     }
     EXPECT_EQ(0, fake_num_mrs);
 }
-
 
 class test_odp_tier : public ::testing::Test {
 protected:

@@ -69,7 +69,6 @@ protected:
     environment m_env;
 };
 
-
 /* --- both sides may differ --------------------------------------------- */
 
 struct tiers {
@@ -148,7 +147,6 @@ TEST_P(test_on_demand_tiers, moves_the_right_data)
     }
 }
 
-
 /* --- the target's memory changes --------------------------------------- */
 
 class test_on_demand : public test_on_demand_base {
@@ -216,7 +214,6 @@ TEST_F(test_on_demand_local, taken_page_is_sent_again)
     EXPECT_LT(0u, m_a->counter("suspect_local"));
     EXPECT_LT(0u, m_a->counter("nic_on_demand"));
 }
-
 
 /* --- what cannot be repaired ------------------------------------------- */
 
@@ -301,7 +298,6 @@ TEST_P(test_on_demand_broken, target_is_a_clear_error)
     close(fd);
 }
 
-
 /* --- keys -------------------------------------------------------------- */
 
 class test_on_demand_revoke
@@ -363,7 +359,6 @@ TEST_F(test_on_demand, key_reaches_its_registration_to_the_byte)
         m_ab = m_a->connect(m_b->address());
     }
 }
-
 
 struct forged {
     const char *name;
@@ -463,7 +458,6 @@ TEST_P(test_on_demand_forged, key_reaches_no_other_memory)
     EXPECT_EQ(0, memcmp(local, memory + page, size));
     ASSERT_EQ(UCS_OK, uct_md_mem_dereg(m_b->md(), memh));
 }
-
 
 /* --- choice ------------------------------------------------------------ */
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstring>
 
-
 /* ---- a peer ---- */
 
 PEER_FUNCTION(op_target)
@@ -21,7 +20,6 @@ PEER_FUNCTION(op_target)
         self.progress(); /* Until it is killed */
     }
 }
-
 
 /* ---- memory ---- */
 
@@ -106,7 +104,6 @@ page_table_stats_t paged_buffer::stats()
     page_table_query(table(), &stats);
     return stats;
 }
-
 
 /* ---- operations ---- */
 

@@ -2,7 +2,6 @@
 
 #include "test_op.h"
 
-
 /*
  * Operations that end with an error return their resources: operations, slices,
  * waits for replies and slots. The pools are much smaller than the number of

@@ -30,7 +30,6 @@ void test_op_order::reconnect()
     run(PUT_ZCOPY, 0, 0, size);
 }
 
-
 /* ---- overlap ---- */
 
 /* The later operation is accepted at once, and held. The result is that of one
@@ -79,7 +78,6 @@ TEST_F(test_op_order, overlapping_operations_wait)
         }
     }
 }
-
 
 /* ---- the NIC and the target's software ---- */
 
@@ -138,7 +136,6 @@ TEST_F(test_op_order_many, get_waits_for_many_requests)
     }
     EXPECT_GT(counter("held_requests"), 0u);
 }
-
 
 /* ---- atomics ---- */
 
@@ -218,7 +215,6 @@ TEST_F(test_op_order_relaxed, atomic_waits_for_overlapping_put)
     EXPECT_EQ(30u, counter("held_atomics"));
 }
 
-
 /* ---- operations that pass ---- */
 
 TEST_F(test_op_order, disjoint_operations_pass)
@@ -257,7 +253,6 @@ TEST(test_op_order_area, ends_of_the_address_space)
     EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &first));
     EXPECT_FALSE(uct_nprdma_area_overlaps(&none, &end));
 }
-
 
 /* ---- chains ---- */
 

@@ -9,7 +9,6 @@ extern "C" {
 #include <cstring>
 #include <string>
 
-
 /* Resources that all endpoints of an interface share. When an endpoint ends,
  * the next one gets them. */
 class test_op_shared : public test_op {

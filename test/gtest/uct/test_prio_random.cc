@@ -5,7 +5,6 @@
 #include <cstring>
 #include <random>
 
-
 /*
  * Random small and large operations of several endpoints. Pages vanish,
  * endpoints are canceled and destroyed with what they have begun, and

@@ -36,7 +36,6 @@ static const char *peer_environment      = "NPRDMA_TEST_PEER";
 static const char *component_environment = "NPRDMA_TEST_COMPONENT_COPY";
 static const char *device_environment    = "NPRDMA_TEST_DEVICE";
 
-
 double now()
 {
     return std::chrono::duration<double>(
@@ -84,7 +83,6 @@ static void check(ucs_status_t status, const char *what)
                                  ucs_status_string(status));
     }
 }
-
 
 /* ---- complaints ---- */
 
@@ -150,7 +148,6 @@ unsigned num_descriptors()
     return std::distance(begin, std::filesystem::directory_iterator());
 }
 
-
 /* ---- buffer ---- */
 
 buffer::buffer(uct_md_h md, size_t length, void *ptr, unsigned flags) :
@@ -201,7 +198,6 @@ void buffer::fill(uint64_t seed)
     }
 }
 
-
 /* ---- completion ---- */
 
 static void on_completion(uct_completion_t *self)
@@ -250,7 +246,6 @@ void invalidate(uct_md_h md, uct_mem_h memh)
 {
     ASSERT_EQ(UCS_OK, try_invalidate(md, memh));
 }
-
 
 /* ---- entity ---- */
 
@@ -647,7 +642,6 @@ void entity::finish_prefetch() const
     await([this]() { return counter("prefetch_waiting") == 0; });
 }
 
-
 /* ---- uct_pair_test ---- */
 
 void uct_pair_test::open(const config_t &config_a, const config_t &config_b)
@@ -681,7 +675,6 @@ void uct_buffer_test::TearDown()
     m_remote.reset();
     uct_pair_test::TearDown();
 }
-
 
 /* ---- peer ---- */
 
@@ -811,7 +804,6 @@ std::vector<char> peer::get_bytes()
     return bytes;
 }
 
-
 component_copy::component_copy()
 {
     char pattern[] = "/tmp/nprdma-test.XXXXXX";
@@ -832,7 +824,6 @@ component_copy::~component_copy()
     unsetenv(component_environment);
     std::filesystem::remove_all(m_dir);
 }
-
 
 /* ---- /proc ---- */
 
@@ -894,7 +885,6 @@ bool thread_sleeps(pid_t pid, const std::string &name)
                            return (number == SYS_ppoll) && (timeout == 0);
                        });
 }
-
 
 int main(int argc, char **argv)
 {
