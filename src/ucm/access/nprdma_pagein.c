@@ -153,7 +153,7 @@ static int nprdma_pagein_madvise(uintptr_t start, size_t count, int advice)
 static size_t nprdma_pagein_words(uintptr_t start, size_t count,
                                   uint64_t *words)
 {
-    /* pread() would end a thread here that is to be cancelled */
+    /* pread() is a cancellation point */
     long size = syscall(SYS_pread64, nprdma_pagein.fd, words,
                         count * sizeof(*words),
                         start / nprdma_pagein.page_size * sizeof(*words));
@@ -270,7 +270,9 @@ static size_t nprdma_pagein_find(uintptr_t start, size_t count, int in_memory)
     const size_t page_size = nprdma_pagein.page_size;
     uintptr_t first        = start & ~(page_size - 1);
     uintptr_t end          = start + (count << NPRDMA_PAGE_SHIFT);
-    unsigned char resident[NPRDMA_PAGEIN_BATCH]; /* 1: in memory, else 0 */
+    /* 1: in memory, else 0. mincore(2) leaves the other bits open, and Linux
+     * clears them. */
+    unsigned char resident[NPRDMA_PAGEIN_BATCH];
     unsigned char *found;
     size_t num;
 

@@ -45,8 +45,8 @@ typedef struct uct_nprdma_net_ops {
      * at most */
     size_t       (*build_fin)(uct_nprdma_net_ep_t *ep, void *buf);
 
-    /* A peer connects: what it sent before, and has left, is executed no more.
-     * UCS_ERR_NO_RESOURCE: not known yet, try later */
+    /* A peer connects. What it sent on an earlier connection, which it has
+     * left, is executed no more. UCS_ERR_NO_RESOURCE: try later */
     ucs_status_t (*svc_settle)(uct_nprdma_net_iface_t *iface);
 
     /* Create the responder's side of an SVC connection, with the async context

@@ -42,9 +42,9 @@ ucs_status_t uct_nprdma_service_create(uct_nprdma_mem_md_t *md,
 void uct_nprdma_service_destroy(uct_nprdma_service_t *service);
 
 
-/* Count a new connection of a peer: what this peer sent before is executed no
- * more, if it has left. UCS_ERR_NO_RESOURCE: try later, because a put or atomic
- * that may be of this peer takes long. Safe in any thread.
+/* Count a new connection of a peer. What the peer sent on an earlier one, which
+ * it has left, is executed no more. UCS_ERR_NO_RESOURCE: try later, because a
+ * put or atomic that may be of this peer takes long. Safe in any thread.
  * @param [out] num_accepted_p  Connections counted, with this one. */
 ucs_status_t uct_nprdma_service_settle(uct_nprdma_service_t *service,
                                        unsigned *num_accepted_p);
