@@ -185,7 +185,7 @@ static struct nprdma_import *import_create(struct nprdma_kregion *region,
 	import->region = region;
 	import->dev = dev;
 	/* Before the device's IOMMU is asked for its size */
-	ret = nprdma_device_is_rdma(dev, &why);
+	ret = nprdma_device_check_rdma(dev, &why);
 	if (ret)
 		goto err;
 	ret = nprdma_kregion_charge(region, import_memory(region));

@@ -193,11 +193,11 @@ static int check_caches(struct pci_dev *pdev,
 }
 
 /*
- * Whether a device is for RDMA. Other devices are left alone: the lock of one
+ * Check that a device is for RDMA. Other devices are left alone: the lock of one
  * may be held for long, and its IOMMU is not the user's business. May sleep.
  * Returns 0; -ENODEV if it is not a PCI function, or has no driver; -EOPNOTSUPP.
  */
-int nprdma_device_is_rdma(struct device *dev, struct nprdma_reason *why)
+int nprdma_device_check_rdma(struct device *dev, struct nprdma_reason *why)
 {
 	if (!dev_is_pci(dev))
 		return nprdma_reason_set(why, -ENODEV, "not a PCI device");
@@ -222,7 +222,7 @@ int nprdma_device_root(struct device *dev, struct iommu_domain **domain,
 {
 	int ret;
 
-	ret = nprdma_device_is_rdma(dev, why);
+	ret = nprdma_device_check_rdma(dev, why);
 	if (ret)
 		return ret;
 	if (!nprdma_device_support(why))
@@ -356,7 +356,7 @@ int nprdma_device_check(struct device *dev, struct nprdma_ioc_check_device *info
 {
 	int ret;
 
-	ret = nprdma_device_is_rdma(dev, why);
+	ret = nprdma_device_check_rdma(dev, why);
 	if (ret)
 		return ret;
 	if (device_lock_interruptible(dev))

@@ -20,7 +20,7 @@ struct nprdma_pte_root;
 
 bool nprdma_device_support(struct nprdma_reason *why);
 struct device *nprdma_device_find(const char *name);
-int nprdma_device_is_rdma(struct device *dev, struct nprdma_reason *why);
+int nprdma_device_check_rdma(struct device *dev, struct nprdma_reason *why);
 int nprdma_device_check(struct device *dev, struct nprdma_ioc_check_device *info,
 			struct nprdma_reason *why);
 u64 nprdma_device_iova_bytes(struct device *dev);

@@ -229,7 +229,7 @@ static int map_piece(struct nprdma_view *view, unsigned int c,
 					"the DMA API maps a view in pieces");
 		goto err_unmap;
 	}
-	/* With high addresses, AMD's tables get one more level */
+	/* Again: the first high address gives AMD's tables one more level */
 	ret = nprdma_device_root(view->dev, &view->domain, &root, why);
 	if (ret)
 		goto err_unmap;
