@@ -184,9 +184,10 @@ private:
 
     bool poll(ibv_cq *cq, ibv_wc *wc, std::chrono::milliseconds limit)
     {
-        auto end = std::chrono::steady_clock::now() + limit;
+        time_limit left(limit);
+
         while (ibv_poll_cq(cq, 1, wc) == 0) {
-            if (std::chrono::steady_clock::now() > end) {
+            if (left.is_over()) {
                 return false;
             }
             std::this_thread::yield();

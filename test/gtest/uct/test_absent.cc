@@ -152,12 +152,14 @@ protected:
 
     void TearDown() override
     {
+        hook_probe_arm(nullptr, nullptr);
         m_held.release();
         close();
     }
 
     void close()
     {
+        m_next.reset();
         m_other.reset();
         m_requester.reset();
         m_present.reset();
@@ -209,6 +211,13 @@ protected:
         EXPECT_EQ(content(index), word(reply)) << "page " << index;
     }
 
+    /* Lets the next probe call m_probed */
+    void arm_probed()
+    {
+        hook_probe_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
+                       this);
+    }
+
     /*
      * A request waits for a page. Its requester answers a probe and leaves, and
      * then the page comes. The target sees the page before the answer.
@@ -219,8 +228,6 @@ protected:
      */
     void expect_leaver_stores_nothing(bool is_store, std::function<void()> last)
     {
-        std::atomic<bool> has_left{false};
-
         open({{"NPRDMA_CM_PROBE_INTERVAL", "20ms"}});
         /* The hook must not meet a probe of another peer */
         m_other.reset();
@@ -238,18 +245,17 @@ protected:
             m_requester->post(fetch(*m_absent, 1));
         }
         await_faults(1);
-        m_probed = [&]() {
+        m_probed = [this, last]() {
             last();
             m_requester->leave();
             m_held.provide(1);
             /* A thread tells the service that the page is there. Without this
              * time the test would prove less, but not fail. */
             std::this_thread::sleep_for(std::chrono::milliseconds(50));
-            has_left = true;
+            m_is_done = true;
         };
-        hook_probe_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
-                       this);
-        m_entity->wait([&]() { return has_left.load(); });
+        arm_probed();
+        m_entity->wait([&]() { return m_is_done.load(); });
         m_entity->wait([&]() {
             return m_entity->counter("cm_responders") == 0;
         });
@@ -259,48 +265,12 @@ protected:
         EXPECT_NE(99u, *m_present->ptr<uint64_t>(page));
     }
 
-    /*
-     * Stores of a requester wait behind a page. When the page has come, the
-     * requester answers a probe and leaves. Before the target sees that, there
-     * is a second connection, whose first store has arrived. The requester's
-     * stores are more than are executed at once, so this one is executed
-     * between them.
-     *
-     * @return The second connection.
-     */
-    std::unique_ptr<svc_requester> leave_between_stores()
-    {
-        std::atomic<bool> is_connected{false};
-        std::unique_ptr<svc_requester> next;
-
-        open({{"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
-        m_requester->post(fetch(*m_absent, 0));
-        for (unsigned i = 0; i < num_pages; ++i) {
-            m_requester->post(store(*m_present, 2 * page, 8), bytes_of(i));
-        }
-        m_requester->post(store(*m_present, page, 8), bytes_of(99));
-        await_faults(1);
-        m_probed = [&]() {
-            m_requester->leave();
-            next.reset(new svc_requester(*m_entity));
-            auto first   = store(*m_present, page, 8);
-            first.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
-            next->post(first, bytes_of(5));
-            is_connected = true;
-        };
-        hook_probe_arm([](void *arg) { ((test_absent*)arg)->m_probed(); },
-                       this);
-        m_held.provide(0);
-        m_entity->wait([&]() { return is_connected.load(); });
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(next->receive())->status);
-        return next;
-    }
-
     held_pages                     m_held;
-    std::function<void()>          m_probed;
+    std::function<void()>          m_probed;  /* May run after a failure */
+    std::atomic<bool>              m_is_done{false};
     std::unique_ptr<entity>        m_entity;
     std::unique_ptr<buffer>        m_absent, m_present;
-    std::unique_ptr<svc_requester> m_requester, m_other;
+    std::unique_ptr<svc_requester> m_requester, m_other, m_next;
 };
 
 /* Advice is for what can come soon: no thread waits for a page that the program
@@ -467,16 +437,40 @@ TEST_F(test_absent, peer_leaves_before_its_request_is_handled)
     });
 }
 
-/* The answer to a probe that was posted before the requester connected again
- * says nothing about the requester after that */
+/*
+ * The answer to a probe that was posted before the requester connected again
+ * says nothing about the requester after that. Its stores wait behind a page.
+ * When the page has come, the requester answers a probe and leaves. Before the
+ * target sees that, there is a second connection, whose first store has
+ * arrived. The requester's stores are more than are executed at once, so this
+ * one is executed between them.
+ */
 TEST_F(test_absent, peer_connects_again_while_its_requests_wait)
 {
-    auto next = leave_between_stores();
+    open({{"NPRDMA_CM_PROBE_INTERVAL", "100s"}});
+    m_requester->post(fetch(*m_absent, 0));
+    for (unsigned i = 0; i < num_pages; ++i) {
+        m_requester->post(store(*m_present, 2 * page, 8), bytes_of(i));
+    }
+    m_requester->post(store(*m_present, page, 8), bytes_of(99));
+    await_faults(1);
+    m_probed = [this]() {
+        m_requester->leave();
+        m_next.reset(new svc_requester(*m_entity));
+        auto first   = store(*m_present, page, 8);
+        first.flags |= UCT_NPRDMA_SVC_FLAG_REPLY;
+        m_next->post(first, bytes_of(5));
+        m_is_done = true;
+    };
+    arm_probed();
+    m_held.provide(0);
+    m_entity->wait([&]() { return m_is_done.load(); });
+    EXPECT_EQ(UCT_NPRDMA_SVC_OK, header(m_next->receive())->status);
 
     /* Between any two of these the service could execute parked requests */
     for (unsigned i = 0; i < 4 * num_pages; ++i) {
         ASSERT_EQ(UCT_NPRDMA_SVC_OK,
-                  next->status(store(*m_present, 0, 8), bytes_of(i)));
+                  m_next->status(store(*m_present, 0, 8), bytes_of(i)));
     }
     EXPECT_EQ(5u, *m_present->ptr<uint64_t>(page));
 }

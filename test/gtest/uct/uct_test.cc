@@ -52,10 +52,10 @@ std::string device_name()
 
 void await(const std::function<bool()> &condition)
 {
-    auto deadline = std::chrono::steady_clock::now() + patience;
+    time_limit limit(patience);
 
     while (!condition()) {
-        if (std::chrono::steady_clock::now() > deadline) {
+        if (limit.is_over()) {
             throw std::runtime_error("a condition did not become true in time");
         }
         std::this_thread::yield();
@@ -522,14 +522,14 @@ ucs_status_t entity::retry(const std::function<ucs_status_t()> &op)
 
 void entity::wait(const std::function<bool()> &condition)
 {
-    auto deadline = std::chrono::steady_clock::now() + patience;
+    time_limit limit(patience);
 
     while (!condition()) {
         progress();
         for (auto other : m_others) {
             other->progress();
         }
-        if (std::chrono::steady_clock::now() > deadline) {
+        if (limit.is_over()) {
             throw std::runtime_error("a condition stayed false in progress");
         }
     }

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <functional>
+#include <algorithm>
 #include <map>
 #include <mutex>
 #include <memory>
@@ -43,6 +44,28 @@ std::string device_name();
 
 /* Not in an emulated machine, which is much slower */
 inline bool is_fast() { return device_name() == "npemu0"; }
+
+/* A time limit that counts less than a second between two looks at it. So it
+ * does not expire because the machine, or this process, was stopped. */
+class time_limit {
+public:
+    explicit time_limit(std::chrono::duration<double> limit) :
+        m_left(limit.count()), m_last(now())
+    {
+    }
+
+    bool is_over()
+    {
+        double last = m_last;
+
+        m_last  = now();
+        m_left -= std::min(m_last - last, 1.0);
+        return m_left < 0;
+    }
+
+private:
+    double m_left, m_last;
+};
 
 /* Returns when the condition holds. The test fails if it never does. */
 void await(const std::function<bool()> &condition);
