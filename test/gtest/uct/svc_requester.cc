@@ -35,6 +35,7 @@ struct target_address {
     uct_nprdma_dev_addr_t   dev;
     uct_nprdma_iface_addr_t iface;
     uct_nprdma_conn_kind    kind;
+    bool                    confirms;
 };
 
 /* The requester's objects of the emulated RNIC: device, queue pairs, memory */
@@ -260,7 +261,9 @@ private:
         for (int i = 1; i <= num_replies; ++i) {
             post(m_rc, i);
         }
-        send_packet(UCT_NPRDMA_CM_RTU);
+        if (m_target.confirms) {
+            send_packet(UCT_NPRDMA_CM_RTU);
+        }
     }
 
     target_address    m_target;
@@ -309,12 +312,14 @@ PEER_FUNCTION(requester)
 
 } // namespace
 
-svc_requester::svc_requester(const entity &target, uct_nprdma_conn_kind kind) :
+svc_requester::svc_requester(const entity &target, uct_nprdma_conn_kind kind,
+                             bool confirms) :
     m_peer("requester")
 {
     target_address address;
 
-    address.kind = kind;
+    address.kind     = kind;
+    address.confirms = confirms;
     uct_iface_get_device_address(target.iface(),
                                  (uct_device_addr_t*)&address.dev);
     uct_iface_get_address(target.iface(), (uct_iface_addr_t*)&address.iface);

@@ -19,9 +19,11 @@ class svc_requester {
 public:
     using bytes = std::vector<char>;
 
+    /* It tells the target that it is connected, or not: its RTU is lost */
     explicit
     svc_requester(const entity &target,
-                  uct_nprdma_conn_kind kind = UCT_NPRDMA_CONN_SVC);
+                  uct_nprdma_conn_kind kind = UCT_NPRDMA_CONN_SVC,
+                  bool confirms = true);
 
     /* Sends a message. Returns false if the connection is gone. */
     bool send(const bytes &message);

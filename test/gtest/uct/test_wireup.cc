@@ -141,6 +141,30 @@ TEST(test_wireup_end, id_returns)
     EXPECT_EQ(0u, target.counter("cm_rejected"));
 }
 
+/* Each RTU is lost, and the connection is used: it does not end before its
+ * requester does */
+TEST(test_wireup_end, no_confirmation_arrives)
+{
+    entity target(config_t{{"CM_TIMEOUT", "1s"},
+                           {"CM_PROBE_INTERVAL", "20ms"}});
+    auto nop = svc_request(UCT_NPRDMA_SVC_NOP, 0, 0, 0);
+
+    for (auto kind : {UCT_NPRDMA_CONN_SVC, UCT_NPRDMA_CONN_AM}) {
+        uint64_t probes = target.counter("cm_probes");
+        svc_requester requester(target, kind, false);
+        target.wait([&]() {
+            return (target.counter("cm_probes") > probes + 1) ||
+                   (target.counter("cm_responders") == 0);
+        });
+        EXPECT_EQ(1u, target.counter("cm_responders"));
+        if (kind == UCT_NPRDMA_CONN_SVC) {
+            EXPECT_EQ(UCT_NPRDMA_SVC_OK, requester.status(nop));
+        }
+        requester.kill();
+        target.wait([&]() { return target.counter("cm_responders") == 0; });
+    }
+}
+
 /* The ids of all free entries are used before one returns */
 TEST(test_wireup_end, ids_return_late)
 {

@@ -366,6 +366,15 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
        * executed: this one is repeated */
 }
 
+/* From now on probes tell whether its requester exists */
+static void uct_nprdma_responder_set_confirmed(uct_nprdma_net_iface_t *iface,
+                                               uct_nprdma_responder_t *resp)
+{
+    resp->confirmed = 1;
+    ucs_list_del(&resp->list);
+    ucs_list_add_tail(&iface->cm.confirmed, &resp->list);
+}
+
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet)
 {
@@ -379,9 +388,7 @@ void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
     if (packet->type == UCT_NPRDMA_CM_RST) {
         uct_nprdma_responder_end(iface, resp);
     } else if (!resp->confirmed) {
-        resp->confirmed = 1;
-        ucs_list_del(&resp->list);
-        ucs_list_add_tail(&iface->cm.confirmed, &resp->list);
+        uct_nprdma_responder_set_confirmed(iface, resp);
     }
 }
 
@@ -391,7 +398,8 @@ void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now)
 
     ucs_list_for_each_safe(resp, tmp, &iface->cm.unconfirmed, list) {
         if (now > resp->deadline) {
-            uct_nprdma_responder_end(iface, resp);
+            /* Each RTU may have been lost while the connection is used */
+            uct_nprdma_responder_set_confirmed(iface, resp);
         } else if (now >= resp->next) {
             ++iface->stats->cm_retransmits;
             uct_nprdma_responder_send_rep(iface, resp);

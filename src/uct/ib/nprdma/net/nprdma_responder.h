@@ -12,9 +12,10 @@
  * MD's service (kind SVC). The requester's nonce and connection id are its
  * name, so that a repeated REQ finds the responder of the first one.
  *
- * A responder ends in one of three ways. Its requester ends it, by FIN as the
- * last message of the connection or by RST. Or its requester never confirms it
- * (RTU). Or a probe finds that the requester's QP is gone.
+ * A responder ends in one of two ways. Its requester ends it, by FIN as the
+ * last message of the connection or by RST. Or a probe finds that the
+ * requester's QP is gone. It is probed when the requester has confirmed it
+ * (RTU), or should have done so long ago.
  *
  * The async context is blocked in all these functions, unless the comment says
  * otherwise.
@@ -53,7 +54,7 @@ void uct_nprdma_responder_req(uct_nprdma_net_iface_t *iface,
 void uct_nprdma_responder_confirm(uct_nprdma_net_iface_t *iface,
                                   const uct_nprdma_cm_packet_t *packet);
 
-/* Repeat REPs that are due; end responders that were never confirmed */
+/* Repeat REPs that are due; take responders for confirmed that wait too long */
 void uct_nprdma_responder_timer(uct_nprdma_net_iface_t *iface, ucs_time_t now);
 
 /* Begin a round of probes: each requester's QP is asked once, a bounded number
