@@ -4,7 +4,8 @@
  * More data than memory. Each rank has MIB MiB to send from, and as much in a
  * window. The machine, or a control group, has less memory than that. Blocks go
  * to the next rank by put and by message, come back by get, and all are
- * checked. A transport that pins runs out of memory.
+ * checked, then single operations of all sizes. A transport that pins runs out
+ * of memory.
  */
 
 #include "mpi_test.h"
@@ -15,6 +16,7 @@
 #include <sys/mman.h>
 
 #define BLOCK (1u << 20)
+#define MAX_SIZE (16 * BLOCK)
 
 static unsigned num_blocks;
 static char     *source, *window;
@@ -101,14 +103,40 @@ static uint64_t send_all(int to, int from)
     return (uint64_t)num_blocks * BLOCK;
 }
 
-static void verify_window(int from, const char *what)
+/* The beginning of the data of a rank */
+static void verify(const char *memory, size_t size, int rank, const char *what)
 {
-    unsigned block;
+    size_t offset;
 
-    for (block = 0; block < num_blocks; ++block) {
-        mpi_test_verify(window + (size_t)block * BLOCK, BLOCK,
-                        block_key(from, block), what);
+    for (offset = 0; offset < size; offset += BLOCK) {
+        mpi_test_verify(memory + offset,
+                        (size - offset < BLOCK) ? size - offset : BLOCK,
+                        block_key(rank, offset / BLOCK), what);
     }
+}
+
+static uint64_t all_sizes(MPI_Win win, int to, int from, char *got)
+{
+    size_t most    = (size_t)num_blocks * BLOCK;
+    uint64_t bytes = 0;
+    size_t size;
+
+    for (size = 1; (size <= most) && (size <= MAX_SIZE); size *= 2) {
+        memset(window, 0, size);
+        MPI_Sendrecv(source, size, MPI_BYTE, to, 1, window, size, MPI_BYTE,
+                     from, 1, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        verify(window, size, from, "message of a size");
+        memset(window, 0, size);
+        MPI_Win_fence(0, win);
+        MPI_Put(source, size, MPI_BYTE, to, 0, size, MPI_BYTE, win);
+        MPI_Win_fence(0, win);
+        verify(window, size, from, "put of a size");
+        MPI_Get(got, size, MPI_BYTE, to, 0, size, MPI_BYTE, win);
+        MPI_Win_fence(0, win);
+        verify(got, size, mpi_test_rank, "get of a size");
+        bytes += 3 * size;
+    }
+    return bytes;
 }
 
 int main(int argc, char **argv)
@@ -118,6 +146,7 @@ int main(int argc, char **argv)
     size_t length;
     int to, from;
     MPI_Win win;
+    char *got;
     long kb;
 
     num_blocks = mpi_test_init(argc, argv, MPI_THREAD_SINGLE, 16);
@@ -133,14 +162,17 @@ int main(int argc, char **argv)
     }
 
     bytes += put_all(win, to);
-    verify_window(from, "put block");
+    verify(window, length, from, "put block");
     MPI_Barrier(MPI_COMM_WORLD);
     bytes += get_all(win, to);
     MPI_Barrier(MPI_COMM_WORLD);
     memset(window, 0, length);
     MPI_Barrier(MPI_COMM_WORLD);
     bytes += send_all(to, from);
-    verify_window(from, "message");
+    verify(window, length, from, "message");
+    got    = map(length);
+    bytes += all_sizes(win, to, from, got);
+    munmap(got, length);
 
     kb = swapped_kb();
     MPI_Allreduce(MPI_IN_PLACE, &kb, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
