@@ -48,14 +48,6 @@ static inline uint8_t fuzz_read_u8(fuzz_reader_t *reader)
     return value;
 }
 
-static inline uint64_t fuzz_read_u64(fuzz_reader_t *reader)
-{
-    uint64_t value;
-
-    fuzz_read(reader, &value, sizeof(value));
-    return value;
-}
-
 /**
  * @return A copy of exactly @a size bytes, so that the address sanitizer
  *         detects a parser that reads beyond its end. The caller frees it.
