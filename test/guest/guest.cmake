@@ -5,6 +5,9 @@
 set(NPRDMA_GUEST_KERNELS "6.1;6.12" CACHE STRING
     "Kernels that guest tests are run on, of 6.1, 6.12, 7.2 and 6.12-debug")
 
+# Tests for guests of arm64, compiled by programs
+set(NPRDMA_ARM64 ${NPRDMA_BUILD}/guest/arm64/test)
+
 # add_guest_test(NAME SCRIPT [NO_MODULE] [SECONDS N] [LOAD N] [KERNELS K...]
 #                [RUN COMMAND...] [OPTIONS OPTION...] [PROPERTIES NAME VALUE...]
 #                [ARGS ARGUMENT...])
@@ -56,12 +59,12 @@ function(add_guest_test name script)
                          --build ${NPRDMA_BUILD} --prefix ${NPRDMA_PREFIX}
                          --tests ${CMAKE_BINARY_DIR} ${options}
                          ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${T_ARGS})
-        set_tests_properties(${test} PROPERTIES LABELS guest
-            SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS ${T_LOAD}
-            COST ${T_SECONDS} ${T_PROPERTIES})
         if(NOT T_NO_MODULE)
             set_tests_properties(${test} PROPERTIES
                 FIXTURES_REQUIRED modules-${kernel})
         endif()
+        set_tests_properties(${test} PROPERTIES LABELS guest
+            SKIP_RETURN_CODE 77 TIMEOUT ${timeout} PROCESSORS ${T_LOAD}
+            COST ${T_SECONDS} ${T_PROPERTIES})
     endforeach()
 endfunction()
