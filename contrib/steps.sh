@@ -1,7 +1,8 @@
 # Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause
 #
 # Shared by contrib/quickstart and contrib/check, which source it. They set top
-# (source tree), work (build trees and logs) and me (their own name).
+# (source tree), work (build trees and logs), me (their own name), and source (the
+# tree of UCX that was given, or nothing).
 
 # Packages to build, install and use nprdma with Open MPI
 PACKAGES_BUILD="gcc libc6-dev make autoconf automake libtool pkgconf dpkg-dev
@@ -109,6 +110,10 @@ install_packages() {
     announce "package lists"
     required apt-update "check the network and /etc/apt" \
         $sudo apt-get -q -o DPkg::Lock::Timeout=120 update
+    # Before what takes minutes. Without lists apt does not know which UCX it is.
+    case " $missing" in *" libucx-dev "*)
+        [ -n "$source" ] || "$top/contrib/ucx-headers" --in-reach || exit ;;
+    esac
     announce "package installation"
     # shellcheck disable=SC2086
     required apt-install "as root: apt-get install $missing" \
