@@ -6,9 +6,8 @@
 # shellcheck shell=sh
 roots=${NPRDMA_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/nprdma}/distro
 
-# Directories of this machine that are read in the root as /mnt/git, /mnt/source
-NPRDMA_DISTRO_GIT= NPRDMA_DISTRO_SOURCE=
-export NPRDMA_DISTRO_GIT NPRDMA_DISTRO_SOURCE
+# A source tree of UCX on this machine, which the root has as /mnt/DISTRO_SOURCE
+export NPRDMA_DISTRO_SOURCE=
 
 # The mirror of Debian that this machine's apt uses
 mirror() {
