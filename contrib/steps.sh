@@ -79,10 +79,17 @@ required() {
 
 announce() { printf '%s: [%s] %s ... ' "$me" "$(elapsed)" "$*"; }
 
+# Those that are not installed, nor provided by one that is: Debian 13 has some
+# libraries under another name
 missing_packages() {
+    installed=" $(dpkg-query -W \
+        -f '${db:Status-Abbrev},${Package},${Provides}\n' | grep '^ii' |
+        tr ',' '\n' | sed 's/^ *//; s/ .*//' | tr '\n' ' ')"
     for p in "$@"; do
-        dpkg-query -W -f '${db:Status-Abbrev}' "$p" 2>/dev/null |
-            grep -q '^ii' || printf '%s ' "$p"
+        case $installed in
+        *" $p "*) ;;
+        *) printf '%s ' "$p" ;;
+        esac
     done
 }
 
