@@ -77,7 +77,7 @@ bool nprdma_device_support(struct nprdma_reason *why)
 					"the machine has no IOMMU, or its firmware disabled it (no ACPI table DMAR or IVRS)");
 	else if (cc_platform_has(CC_ATTR_MEM_ENCRYPT))
 		err = nprdma_reason_set(why, -EOPNOTSUPP,
-					"memory encryption is not supported");
+					"memory encryption is not supported (AMD's SME: kernel parameter mem_encrypt=off)");
 	return !err;
 }
 
@@ -304,10 +304,10 @@ static void describe(struct pci_dev *pdev, const struct nprdma_pte_root *root,
 		     struct nprdma_reason *why)
 {
 	nprdma_reason_set(why, 0,
-			  "%s: %s, %s, %u levels, found by %s%s, page walks %s, caching mode %s, ATS %s, relaxed ordering %s, invalidations of at most 2^%u pages, page sizes %#llx",
+			  "%s: %s, %s%s, %u levels, found by %s%s, page walks %s, caching mode %s, ATS %s, relaxed ordering %s, invalidations of at most 2^%u pages, page sizes %#llx",
 			  pci_name(pdev), root->unit->name,
-			  root->unit->mode(root), root->levels,
-			  root->unit->source,
+			  root->unit->mode(root), root->implementation,
+			  root->levels, root->unit->source,
 			  root->generic ? " and generic_pt" : "",
 			  root->coherent ? "coherent" : "not coherent",
 			  root->flags & NPRDMA_DEVICE_CACHING_MODE ?

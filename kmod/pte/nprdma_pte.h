@@ -80,6 +80,8 @@ struct nprdma_pte_root {
 	u32		flags;
 	bool		coherent;	/* the unit snoops CPU caches */
 	bool		generic;	/* generic_pt has the same root */
+	/* Of the unit, with a comma before it, for a log; may be empty */
+	char		implementation[32];
 	unsigned int	max_order;	/* log2 of pages of an invalidation */
 };
 

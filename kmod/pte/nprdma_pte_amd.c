@@ -184,7 +184,7 @@ static const char *amd_mode(const struct nprdma_pte_root *root)
 const struct nprdma_pte_unit_ops nprdma_pte_amd = {
 	.name = "AMD",
 	.source = "the device table",
-	.identity_remedy = "kernel parameter amd_iommu=force_isolation",
+	.identity_remedy = "kernel parameters amd_iommu=force_isolation and iommu.passthrough=0, no iommu=pt",
 	.flushes = 2,		/* see amd_kernel_waits() */
 	.is_kind = amd_is_kind,
 	.root = amd_root,

@@ -28,6 +28,7 @@ MODULE_PARM_DESC(allow_unordered_update,
 		 "Allow SMMUs, although Arm leaves the order of accesses open while a page is re-pointed");
 
 #define SMMU_IDR3		0x0c
+#define SMMU_IIDR		0x18
 #define SMMU_CR0		0x20
 #define SMMU_STRTAB_BASE	0x80
 #define SMMU_STRTAB_CFG		0x88
@@ -52,19 +53,26 @@ MODULE_PARM_DESC(allow_unordered_update,
 #define SMMU_STE0_CONFIG	GENMASK_ULL(3, 1)
 #define SMMU_STE0_STAGE_1	5
 #define SMMU_STE0_STAGE_2	6
+#define SMMU_STE0_NESTED	7
 #define SMMU_STE0_TWO_LEVELS	GENMASK_ULL(5, 4)
 #define SMMU_STE0_SUBSTREAMS	GENMASK_ULL(63, 59)
 #define SMMU_STE1_DEFAULT	GENMASK_ULL(1, 0)
 #define SMMU_STE1_CONTEXT_0	2
 #define SMMU_STE2_T0SZ		GENMASK_ULL(37, 32)
 #define SMMU_STE2_SL0		GENMASK_ULL(39, 38)
-/* Other pages than of 4 KiB, dirty tracking, stalls */
-#define SMMU_STE2_REFUSED	(GENMASK_ULL(47, 46) | BIT_ULL(55) | BIT_ULL(57))
+#define SMMU_STE2_GRANULE	GENMASK_ULL(47, 46)
+#define SMMU_STE2_DIRTY		BIT_ULL(55)
+#define SMMU_STE2_STALL		BIT_ULL(57)
 
 /* Context descriptor */
 #define SMMU_CD0_T0SZ		GENMASK_ULL(5, 0)
+#define SMMU_CD0_GRANULE	GENMASK_ULL(7, 6)
 #define SMMU_CD0_VALID		BIT_ULL(31)
-#define SMMU_CD0_REFUSED		(GENMASK_ULL(7, 6) | BIT_ULL(42) | BIT_ULL(44))
+#define SMMU_CD0_DIRTY		BIT_ULL(42)
+#define SMMU_CD0_STALL		BIT_ULL(44)
+
+/* By the high bits of an address, which are not translated */
+#define SMMU_LEVELS(_unused)	DIV_ROUND_UP(64 - PAGE_SHIFT - (_unused), 9)
 
 static struct device *smmu_of(struct pci_dev *pdev)
 {
@@ -112,16 +120,16 @@ static const u64 *smmu_context(const u64 *stream)
 	return words && (words[0] & SMMU_CD0_VALID) ? words : NULL;
 }
 
-static int smmu_check_unit(struct pci_dev *pdev, u32 bbml, u32 control,
-			   struct nprdma_reason *why)
+static int smmu_check_unit(struct pci_dev *pdev, u32 bbml, u32 iidr,
+			   u32 control, struct nprdma_reason *why)
 {
 	if (!allow_unordered_update)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "SMMUs are experimental: Arm leaves the order of accesses open while a page is re-pointed (module parameter allow_unordered_update=1; without the module: UCX_NPRDMA_MONITOR=odp)");
 	if (bbml != 2)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the device may fault while a page is re-pointed, because IDR3.BBML of its SMMU is %u, not 2 (without the module: UCX_NPRDMA_MONITOR=odp)",
-					 bbml);
+					 "the device may fault while a page is re-pointed, because IDR3.BBML of its SMMU is %u, not 2 (IIDR %#x; without the module: UCX_NPRDMA_MONITOR=odp)",
+					 bbml, iidr);
 	if (!(control & SMMU_CR0_ENABLE))
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the device's SMMU does not translate");
@@ -133,26 +141,56 @@ static int smmu_check_unit(struct pci_dev *pdev, u32 bbml, u32 control,
 	return 0;
 }
 
-/* Linux makes tables with the fewest levels, or several at the top of stage 2 */
-static bool smmu_find(const u64 *stream, struct nprdma_pte_root *root)
+static const char *smmu_refused(u64 granule, u64 dirty, u64 stall)
 {
-	u64 kind = stream ? FIELD_GET(SMMU_STE0_CONFIG, stream[0]) : 0;
-	const u64 *cd = kind == SMMU_STE0_STAGE_1 ? smmu_context(stream) : NULL;
-	unsigned int unused;
+	return granule ? "does not use pages of 4 KiB for the device" :
+	       dirty ? "tracks which pages the device has written" :
+	       stall ? "stalls the device's DMA where it faults" : NULL;
+}
 
-	if (cd && !(cd[0] & SMMU_CD0_REFUSED)) {
-		unused = FIELD_GET(SMMU_CD0_T0SZ, cd[0]);
+/*
+ * Linux makes tables with the fewest levels, or several at the top of stage 2.
+ * Returns why the table is refused, or NULL.
+ */
+static const char *smmu_find(const u64 *stream, struct nprdma_pte_root *root)
+{
+	unsigned int levels;
+	const char *refused;
+	const u64 *cd;
+
+	if (!stream)
+		return "has no entry for the device";
+	switch (FIELD_GET(SMMU_STE0_CONFIG, stream[0])) {
+	case SMMU_STE0_STAGE_1:
+		cd = smmu_context(stream);
+		if (!cd)
+			return "has no context for the device without a PASID";
+		refused = smmu_refused(cd[0] & SMMU_CD0_GRANULE,
+				       cd[0] & SMMU_CD0_DIRTY,
+				       cd[0] & SMMU_CD0_STALL);
+		levels = SMMU_LEVELS(FIELD_GET(SMMU_CD0_T0SZ, cd[0]));
 		root->format = &nprdma_pte_smmu_stage_1;
 		root->top = cd[1] & SMMU_PAGE_ADDR;
-	} else if (kind == SMMU_STE0_STAGE_2 && !(stream[2] & SMMU_STE2_REFUSED)) {
-		unused = FIELD_GET(SMMU_STE2_T0SZ, stream[2]);
+		break;
+	case SMMU_STE0_STAGE_2:
+		refused = smmu_refused(stream[2] & SMMU_STE2_GRANULE,
+				       stream[2] & SMMU_STE2_DIRTY,
+				       stream[2] & SMMU_STE2_STALL);
+		levels = SMMU_LEVELS(FIELD_GET(SMMU_STE2_T0SZ, stream[2]));
+		if (!refused &&
+		    FIELD_GET(SMMU_STE2_SL0, stream[2]) + 2 != levels)
+			refused = "has several tables at the top for the device";
 		root->format = &nprdma_pte_smmu_stage_2;
 		root->top = stream[3] & SMMU_PAGE_ADDR;
-	} else {
-		return false;
+		break;
+	case SMMU_STE0_NESTED:
+		return "translates for the device in nested stages";
+	default:
+		return "passes the device's DMA through, or none of it";
 	}
-	root->levels = DIV_ROUND_UP(64 - PAGE_SHIFT - unused, 9);
-	return cd || FIELD_GET(SMMU_STE2_SL0, stream[2]) + 2 == root->levels;
+	if (!refused)
+		root->levels = levels;
+	return refused;
 }
 
 static int smmu_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
@@ -162,7 +200,8 @@ static int smmu_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 		platform_get_resource(to_platform_device(smmu_of(pdev)),
 				      IORESOURCE_MEM, 0);
 	struct iommu_fwspec *spec = dev_iommu_fwspec_get(&pdev->dev);
-	u32 idr3, control, config;
+	u32 bbml, iidr, control, config;
+	const char *refused;
 	void __iomem *regs;
 	u64 table;
 	int ret;
@@ -170,21 +209,24 @@ static int smmu_root(struct pci_dev *pdev, struct nprdma_pte_root *root,
 	regs = where ? ioremap(where->start, SMMU_REGS_SIZE) : NULL;
 	if (!regs)
 		return nprdma_reason_set(why, -ENOMEM, "out of memory");
-	idr3 = readl(regs + SMMU_IDR3);
+	bbml = FIELD_GET(SMMU_IDR3_BBML, readl(regs + SMMU_IDR3));
+	iidr = readl(regs + SMMU_IIDR);
 	control = readl(regs + SMMU_CR0);
 	table = readq(regs + SMMU_STRTAB_BASE);
 	config = readl(regs + SMMU_STRTAB_CFG);
 	iounmap(regs);
-	ret = smmu_check_unit(pdev, FIELD_GET(SMMU_IDR3_BBML, idr3), control,
-			      why);
+	ret = smmu_check_unit(pdev, bbml, iidr, control, why);
 	if (ret)
 		return ret;
 	if (!spec || spec->num_ids != 1)
 		return nprdma_reason_set(why, -EOPNOTSUPP,
 					 "the SMMU does not know the device by one number");
-	if (!smmu_find(smmu_stream(table, config, spec->ids[0]), root))
-		return nprdma_reason_set(why, -EOPNOTSUPP,
-					 "the SMMU does not translate for the device by one plain table with pages of 4 KiB (nested, dirty tracking, stalls)");
+	refused = smmu_find(smmu_stream(table, config, spec->ids[0]), root);
+	if (refused)
+		return nprdma_reason_set(why, -EOPNOTSUPP, "the SMMU %s",
+					 refused);
+	snprintf(root->implementation, sizeof(root->implementation),
+		 ", IIDR %#x, BBML %u", iidr, bbml);
 	root->coherent = true;
 	/* The kernel's driver covers exactly the range */
 	root->max_order = BITS_PER_LONG - 1 - PAGE_SHIFT;

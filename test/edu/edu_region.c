@@ -53,6 +53,7 @@ static void check_fields(const struct nprdma_ioc_check_device *arg,
     CHECK(strstr(arg->why, flags & NPRDMA_DEVICE_CACHING_MODE ?
                            "caching mode on" : "caching mode off") != NULL);
     CHECK(strstr(arg->why, "ATS off, relaxed ordering off") != NULL);
+    CHECK(!smmu || (strstr(arg->why, ", IIDR 0x0, BBML 2,") != NULL));
 }
 
 /* The device that the environment names, else the edu */
