@@ -412,6 +412,28 @@ KMOD_CASE(large, pieces)
     }
 }
 
+/* Two views of 2 GiB do not fit below 4 GiB. Of 40 address bits the kernel then
+ * uses the highest, for which AMD's table gets one more level at its top. */
+KMOD_CASE(large, top)
+{
+    const size_t pages = 1ul << 19;
+    struct nprdma_ioc_check_device arg;
+    fixture_t before, across;
+
+    setup(&before);
+    check_range(&before, 5, 1);
+    CHECK_EQ(check_edu(before.region.ctx, before.edu, &arg), 0);
+    CHECK(strstr(arg.why, "version 1, 3 levels") != NULL, "%s", arg.why);
+    setup_region(&across, pages);
+    CHECK_EQ(import(across.edu, across.dmabuf, NULL), 0);
+    CHECK_EQ(check_edu(before.region.ctx, before.edu, &arg), 0);
+    CHECK(strstr(arg.why, "version 1, 4 levels") != NULL, "%s", arg.why);
+    check_range(&before, 5, 1);
+    check_range(&before, NPAGES - 1, 1);
+    check_range(&across, 1, 1);
+    check_range(&across, pages - 1, 1);
+}
+
 /* A view beyond the device's DMA mask is refused. The administrator gets the
  * reason, and nothing of it is left. */
 KMOD_CASE(region, full)

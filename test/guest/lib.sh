@@ -22,6 +22,13 @@ await() {
     done
 }
 
+# amd_waits: whether this Linux 6.12 waits for flushes of AMD's IOMMU; others do
+amd_waits() {
+    case $(uname -r) in
+    6.12.7[5-9]* | 6.12.[89][0-9]* | 6.12.100*) return 1 ;;
+    esac
+}
+
 # swap_on_zram MIB: swapped pages are compressed in memory at once. Once is enough.
 swap_on_zram() {
     ! grep -q zram /proc/swaps || return 0
