@@ -61,6 +61,8 @@ static void create_region(hw_region_t *r)
     r->mapped      = mmap(NULL, create.states_size, PROT_READ, MAP_SHARED,
                           create.states_fd, 0);
     CHECK(r->mapped != MAP_FAILED, "states: %s", strerror(errno));
+    r->states = (const uint32_t*)((const char*)r->mapped +
+                                  create.states_offset);
     close(create.states_fd);
 }
 
@@ -141,6 +143,14 @@ void hw_invalidate(const hw_region_t *r, size_t page, size_t count)
     CALL(r, NPRDMA_IOC_INVALIDATE, &arg);
 }
 
+unsigned long hw_taken_by_kernel(const hw_region_t *r)
+{
+    struct nprdma_ioc_stats arg = {.size = sizeof(arg), .region = r->id};
+
+    CALL(r, NPRDMA_IOC_STATS, &arg);
+    return arg.invalidated;
+}
+
 /* --- accesses --------------------------------------------------------------*/
 
 void hw_post(hw_region_t *r, int is_put, size_t offset, size_t length)
@@ -149,6 +159,17 @@ void hw_post(hw_region_t *r, int is_put, size_t offset, size_t length)
         .opcode = is_put ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ,
         .length = (uint32_t)length, .remote = (uintptr_t)r->memory + offset,
         .rkey = is_put ? r->write->rkey : r->read->rkey
+    };
+
+    side_post(&r->pair.a, &request);
+}
+
+void hw_post_states(hw_region_t *r, size_t page, size_t count)
+{
+    request_t request = {
+        .opcode = IBV_WR_RDMA_READ, .from = HW_STATES_AT,
+        .length = (uint32_t)(count * sizeof(uint32_t)),
+        .remote = page * sizeof(uint32_t), .rkey = r->state_mr->rkey
     };
 
     side_post(&r->pair.a, &request);

@@ -12,8 +12,9 @@
 #include <nprdma_uapi.h>
 
 enum {
-    HW_PAGE  = NPRDMA_PAGE_SIZE,
-    HW_WORDS = HW_PAGE / 8 /* of a page */
+    HW_PAGE      = NPRDMA_PAGE_SIZE,
+    HW_WORDS     = HW_PAGE / 8,          /* of a page */
+    HW_STATES_AT = PAIR_MEMORY - HW_PAGE /* where hw_post_states() reads to */
 };
 
 typedef struct {
@@ -26,7 +27,8 @@ typedef struct {
     struct ibv_mr  *read;     /* remote READs, by addresses of `memory` */
     struct ibv_mr  *write;    /* remote WRITEs, likewise */
     struct ibv_mr  *state_mr; /* state words, from address 0 on */
-    void           *mapped;   /* the same */
+    const uint32_t *states;   /* the same, mapped */
+    void           *mapped;
     size_t          mapped_size;
 } hw_region_t;
 
@@ -50,9 +52,15 @@ void hw_populate(const hw_region_t *r, size_t page, size_t count,
 /** Takes pages away from the device. */
 void hw_invalidate(const hw_region_t *r, size_t page, size_t count);
 
+/** @return Pages that the kernel took away since the region was made. */
+unsigned long hw_taken_by_kernel(const hw_region_t *r);
+
 /** Posts a READ of the region into the first end's memory, from its beginning
  * on, or a WRITE from there to the region. */
 void hw_post(hw_region_t *r, int is_put, size_t offset, size_t length);
+
+/** Posts a READ of the state words of some pages. */
+void hw_post_states(hw_region_t *r, size_t page, size_t count);
 
 /** Waits for this number of completions, which must be successful. */
 void hw_wait(hw_region_t *r, int count);
@@ -61,6 +69,18 @@ void hw_wait(hw_region_t *r, int count);
 static inline uint64_t *hw_buffer(const hw_region_t *r)
 {
     return (uint64_t*)r->pair.a.memory;
+}
+
+/** @return The state of a page as the CPU sees it. */
+static inline uint32_t hw_state(const hw_region_t *r, size_t page)
+{
+    return __atomic_load_n(&r->states[page], __ATOMIC_ACQUIRE);
+}
+
+/** @return The state of a page that hw_post_states() has read, as its i-th. */
+static inline uint32_t hw_read_state(const hw_region_t *r, size_t i)
+{
+    return ((const uint32_t*)(r->pair.a.memory + HW_STATES_AT))[i];
 }
 
 #endif
