@@ -42,6 +42,10 @@ int npemu_qp_flush_one(npemu_qp_t *qp)
     uint8_t *data;
     int limit;
 
+    /* A thread that has not seen the state has posted its receive: see
+     * npemu_post_recv() */
+    npemu_spin_lock(&qp->rq->lock);
+    npemu_spin_unlock(&qp->rq->lock);
     if (npemu_rq_pop(proc, proc->shm, qp->rq->shm, 1, &entry, &limit) !=
         NPEMU_RQ_OK) {
         return 0;
@@ -99,7 +103,8 @@ int npemu_post_recv(struct ibv_qp *ibqp, struct ibv_recv_wr *wr,
 
     ret = npemu_rq_post(qp->rq, wr, bad_wr);
     /* If the state has changed since it was read, these receives were posted
-     * after the flush */
+     * after the flush. The lock under which they were posted orders this load
+     * behind them: npemu_qp_flush_one() takes it. */
     if (npemu_unlikely(npemu_qp_state(qp) == IBV_QPS_ERR)) {
         npemu_qp_flush_late(qp);
     }

@@ -1,16 +1,19 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The barriers of three protocols, on a machine that reorders memory accesses
+ * The barriers of four protocols, on a machine that reorders memory accesses
  * as an Arm CPU may: stores wait in a buffer and become visible in any order,
  * and loads may return what an earlier time had. A fence empties the buffer and
- * forgets what was loaded early. Not in it: a load that is late.
+ * forgets what was loaded early. A load that is late, behind a store, is the
+ * same as both in the other order: so is BREAK_HEAD.
  *
  * -DDRAIN  page-out against DMA in flight: npemu_epoch_dma_enter(), _exit(),
  *          npemu_epoch_drain()
  * -DSTATES page-out and page-in against a NIC that reads states, data, states:
  *          nprdma_kregion_clear(), nprdma_batch_remember()
  * -DQUEUE  a producer and the poller of a CQ: npemu_cqp.c, npemu_cq.c
+ * -DFLUSH  a thread that posts a receive, and one that ends the queue pair and
+ *          flushes it: npemu_post_recv(), npemu_qp_flush_one()
  *
  * Each -DBREAK_x makes one access relaxed and must lead to a counterexample.
  */
@@ -209,6 +212,9 @@ proctype poller(byte me)
 #ifndef BREAK_POLL
           ACQUIRE_ALL;
 #endif
+#ifdef BREAK_HEAD
+          STORE(HEAD, taken + 1);
+#endif
           LOAD(DATA, data);
           assert(data == taken + 10);
           taken++;
@@ -222,6 +228,55 @@ proctype poller(byte me)
 init
 {
     atomic { run stores(0); run stores(1); run producer(0); run poller(1) }
+}
+
+#endif
+
+#ifdef FLUSH
+
+#define TAIL  0               /* 1: a receive is posted */
+#define STATE 1               /* 1: ERR */
+#define LOCK  2
+
+#define TAKE atomic { memory[LOCK] == 0 -> memory[LOCK] = 1; ACQUIRE_ALL }
+#define GIVE RELEASE; STORE(LOCK, 0)
+
+byte ended;
+bit  is_flushed;
+
+/* The one that sees the other's store flushes the receive */
+#define END(has_seen) \
+    atomic { is_flushed = is_flushed || has_seen; ended++; \
+             assert(ended < 2 || is_flushed) }
+
+proctype owner(byte me)
+{
+    byte state;
+
+    TAKE;
+    STORE(TAIL, 1);
+    GIVE;
+    LOAD(STATE, state);
+    END(state)
+}
+
+proctype flusher(byte me)
+{
+    byte tail;
+
+    STORE(STATE, 1);
+    FENCE;
+#ifndef BREAK_LOCK
+    TAKE;
+    GIVE;
+#endif
+    LOAD(TAIL, tail);
+    END(tail)
+}
+
+init
+{
+    atomic { run stores(0); run stores(1); run owner(0); run flusher(1) }
 }
 
 #endif

@@ -480,3 +480,42 @@ TEST(test_rc_error_memory, unmapped_page_fails)
     EXPECT_TRUE(side.cq.expect(1, IBV_WC_REM_OP_ERR));
     target.release();
 }
+
+/* --- end of a queue pair -------------------------------------------------- */
+
+/* A receive that is posted while another thread ends the queue pair */
+TEST_F(test_rc_error, receive_beside_the_end)
+{
+    Cq cq(device);
+    Qp qp(device, cq, cq);
+    std::atomic<int> turn{0};
+    const int rounds = 20000;
+
+    std::thread other([&]() {
+        for (int i = 1; i <= rounds; ++i) {
+            while (turn != i) {
+                if (turn > rounds) {
+                    return;
+                }
+            }
+            qp.to_state(IBV_QPS_ERR);
+            turn = -i;
+        }
+    });
+    for (int i = 1; i <= rounds; ++i) {
+        EXPECT_EQ(0, qp.to_init());
+        turn = i;
+        for (int pause = i % 64; pause > 0; --pause) {
+            std::atomic_signal_fence(std::memory_order_seq_cst);
+        }
+        qp.recv(i, {local.sge(0, 64)});
+        while (turn != -i) {
+        }
+        if (!cq.expect(i, IBV_WC_WR_FLUSH_ERR)) {
+            turn = rounds + 1;
+            break;
+        }
+        qp.to_state(IBV_QPS_RESET);
+    }
+    other.join();
+}
