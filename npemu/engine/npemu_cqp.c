@@ -25,6 +25,7 @@ static void npemu_cqp_repair(npemu_arena_shm_t *arena, npemu_cq_shm_t *cq)
     cqe += cq->tail & cq->mask;
     if (atomic_load(&cqe->seq) == cq->tail + 1) {
         cq->data_tail = cqe->data_end;
+        atomic_signal_fence(memory_order_seq_cst);
         ++cq->tail;
     }
 }
@@ -124,6 +125,8 @@ void npemu_cqp_end(npemu_peer_t *peer, npemu_cq_shm_t *cq, npemu_cqe_t *cqe,
 
     atomic_store_explicit(&cqe->seq, cq->tail + 1, memory_order_release);
     cq->data_tail = data_end;
+    /* In this order for npemu_cqp_repair(), should the process be killed */
+    atomic_signal_fence(memory_order_seq_cst);
     ++cq->tail;
     if (npemu_unlikely(channel != 0)) {
         atomic_fetch_add(&cq->raised, 1);

@@ -185,7 +185,7 @@ static inline void npemu_side_gate(npemu_side_t *side,
 
     if (!npemu_side_is_paged(side) ||
         npemu_likely(!(atomic_load_explicit(&side->table->header->hooks,
-                                            memory_order_relaxed) &
+                                            memory_order_acquire) &
                        (1u << point)))) {
         return;
     }
@@ -523,6 +523,8 @@ static npemu_dma_status_t npemu_xfer_recheck(npemu_xfer_t *xfer,
     uint64_t done, end;
     uint32_t page;
 
+    /* The states are not read before the data */
+    atomic_thread_fence(memory_order_acquire);
     for (done = 0; (done < length) && (status == NPEMU_DMA_OK); done = end) {
         end  = npemu_min(npemu_page_end(src->addr + done) - src->addr, length);
         page = npemu_side_page(src, src->addr + done) - src->first_page;

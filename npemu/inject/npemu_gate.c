@@ -143,8 +143,9 @@ NPEMU_HOOK
 void npemu_gate_pass(npemu_iommu_header_t *header, npemu_gate_point_t point,
                      uint64_t first, uint64_t count)
 {
+    /* What the gate is for is read behind it */
     if (npemu_unlikely(atomic_load_explicit(&header->hooks,
-                                            memory_order_relaxed) &
+                                            memory_order_acquire) &
                        (1u << point))) {
         npemu_gate_hold(header, point, first, count);
     }
