@@ -26,13 +26,13 @@
  * and gives cma 11145 MB/s. lane_bandwidth is less than a fourth of that.
  * contrib/bench/calibrate prints these values. am_bandwidth is not the speed of
  * fragments, 26 GB/s, with which no message would be a rendezvous: it makes UCX
- * send at most some 160 KiB in fragments, which others wait behind. */
+ * send at most some 32 KiB in fragments, which others wait behind. */
 const uct_nprdma_perf_t uct_nprdma_perf_emulated = {
     .overhead       = 70e-9,
     .latency        = 2e-9,
     .rendezvous     = 3650e-9,
     .bandwidth      = 11.7e9,
-    .am_bandwidth   = 9.26e9,
+    .am_bandwidth   = 5.08e9,
     .lane_bandwidth = 2.8e9,
     .is_per_process = 1
 };
