@@ -90,19 +90,38 @@ int iface_is_settled(uct_iface_h tl_iface)
            eps_are_freed(tl_iface);
 }
 
-void cq_show(uct_ep_h ep, int hidden)
+static int *cq_avail(uct_iface_h iface)
 {
-    ucs_derived_of(ep->iface, uct_nprdma_iface_t)->net.tx.cq_avail += hidden;
+    return &ucs_derived_of(iface, uct_nprdma_iface_t)->net.tx.cq_avail;
+}
+
+void cq_show(uct_iface_h iface, int hidden)
+{
+    *cq_avail(iface) += hidden;
+}
+
+static int cq_leave(uct_iface_h iface, int left)
+{
+    int hidden = *cq_avail(iface) - left;
+
+    cq_show(iface, -hidden);
+    return hidden;
 }
 
 int cq_hide(uct_ep_h ep)
 {
-    int hidden = ucs_derived_of(ep->iface,
-                                uct_nprdma_iface_t)->net.tx.cq_avail -
-                 ucs_derived_of(ep, uct_nprdma_ep_t)->net.am.cq_reserve - 1;
+    return cq_leave(ep->iface, ucs_derived_of(ep, uct_nprdma_ep_t)->
+                               net.am.cq_reserve + 1);
+}
 
-    cq_show(ep, -hidden);
-    return hidden;
+int cq_hide_all(uct_iface_h iface)
+{
+    return cq_leave(iface, -UCT_NPRDMA_TX_CQ_SLACK);
+}
+
+int cq_is_overrun(uct_iface_h iface)
+{
+    return *cq_avail(iface) < -UCT_NPRDMA_TX_CQ_SLACK;
 }
 
 int iface_has_slices(uct_iface_h iface)

@@ -46,10 +46,14 @@ int eps_are_freed(uct_iface_h iface);
  */
 int iface_is_settled(uct_iface_h iface);
 
-/** Leave one place in the completion queue for messages. @return Places that
- * cq_show() is to give back. */
+/** Leave one place in the completion queue for messages, or none at all.
+ * @return Places that cq_show() is to give back. */
 int cq_hide(uct_ep_h ep);
-void cq_show(uct_ep_h ep, int hidden);
+int cq_hide_all(uct_iface_h iface);
+void cq_show(uct_iface_h iface, int hidden);
+
+/** @return Nonzero if more completions can come than the queue has places. */
+int cq_is_overrun(uct_iface_h iface);
 
 /** @return Nonzero if slices of large operations are in flight. */
 int iface_has_slices(uct_iface_h iface);

@@ -173,7 +173,7 @@ TEST_F(test_message_order, flush_waits_for_messages_without_places)
     ASSERT_EQ(UCS_OK, message(m_ab, 1));
     int hidden = cq_hide(m_ab);
     EXPECT_EQ(UCS_INPROGRESS, uct_ep_flush(m_ab, 0, &flushed));
-    cq_show(m_ab, hidden);
+    cq_show(m_a->iface(), hidden);
     await_put();
     idle([this]() { m_a->progress(); });
     EXPECT_FALSE(flushed.done);

@@ -1,5 +1,6 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
+#include "internals.h"
 #include "test_op.h"
 
 /*
@@ -85,6 +86,28 @@ TEST_F(test_op_ends, invalidated_target_is_refused)
     invalidate(m_b->md(), memh);
     expect_fails(m_local->ptr(), (uint64_t)memory.ptr(), m_a->unpack(key),
                  UCS_ERR_REJECTED);
+    expect_works();
+}
+
+/* After many failures this endpoint gets no place in the
+ * completion queue to tell its end by */
+TEST_F(test_op_ends, full_completion_queue)
+{
+    completion comp;
+
+    ASSERT_EQ(UCS_OK, m_a->retry([this]() {
+        return uct_ep_am_short(m_ab, 1, 0, nullptr, 0);
+    }));
+    ASSERT_EQ(UCS_INPROGRESS, post(PUT_ZCOPY, m_local->ptr(),
+                                   m_remote->address(), m_rkey, &comp));
+    int hidden = cq_hide_all(m_a->iface());
+    uct_ep_flush(m_ab, UCT_FLUSH_FLAG_CANCEL, nullptr);
+    EXPECT_FALSE(cq_is_overrun(m_a->iface()));
+    cq_show(m_a->iface(), hidden);
+    m_a->wait([&]() { return comp.done; });
+    m_a->disconnect(m_ab);
+    m_a->wait([this]() { return iface_is_settled(m_a->iface()); });
+    m_ab = m_a->connect(m_b->address());
     expect_works();
 }
 

@@ -399,7 +399,9 @@ void uct_nprdma_conn_stop(uct_nprdma_net_iface_t *iface,
         /* WRs that were unsignaled and done before the error have no
          * completion, nor have WRs that were never posted. One more WR, which
          * is flushed, reports that all before it are done. */
-        status = uct_nprdma_conn_post_nop(iface, conn, NULL);
+        status = uct_nprdma_net_iface_can_stop(iface) ?
+                         uct_nprdma_conn_post_nop(iface, conn, NULL) :
+                         UCS_ERR_NO_RESOURCE;
     } else {
         status = UCS_OK;
     }

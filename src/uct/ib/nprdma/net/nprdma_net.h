@@ -232,6 +232,15 @@ uct_nprdma_net_iface_can_fin(const uct_nprdma_net_iface_t *iface)
 }
 
 
+/* The CQ has room for the completion that tells the end of a failed connection.
+ * Last messages leave half of the slack for these. */
+static inline int
+uct_nprdma_net_iface_can_stop(const uct_nprdma_net_iface_t *iface)
+{
+    return iface->tx.cq_avail > -UCT_NPRDMA_TX_CQ_SLACK;
+}
+
+
 /* Dispatch the pending requests of an endpoint at the next progress. Called
  * whenever a resource that they may wait for is back: a connection is
  * established, credits, replies, the end of a fence, a failure. */
