@@ -227,13 +227,16 @@ static int preload_find_ucx(const void *status, char *libdir,
 __attribute__((format(printf, 1, 2)))
 static void preload_refuse(const char *format, ...)
 {
-    char reason[2 * PATH_MAX];
+    char reason[2 * PATH_MAX], line[sizeof(reason) + 64];
     va_list args;
 
     va_start(args, format);
     vsnprintf(reason, sizeof(reason), format, args);
     va_end(args);
-    fprintf(stderr, "nprdma: error: transport not loaded: %s\n", reason);
+    /* By one call, as the line of nprdma_stats.c */
+    snprintf(line, sizeof(line), "nprdma: error: transport not loaded: %s\n",
+             reason);
+    fputs(line, stderr);
     preload_first = 0;
     preload_record("refused", reason);
 }

@@ -334,18 +334,21 @@ static void uct_nprdma_stats_print_sums(const uct_nprdma_stats_sums_t *sums)
 {
     const char *rank = nprdma_record_getenv(0);
     nprdma_file_section_t section;
-    char line[512], host[256] = "";
+    char sums_text[512], line[1024], host[256] = "";
 
     gethostname(host, sizeof(host) - 1);
-    uct_nprdma_stats_line(sums, line, sizeof(line));
-    nprdma_file_begin(&section);
+    uct_nprdma_stats_line(sums, sums_text, sizeof(sums_text));
     if (rank != NULL) {
-        fprintf(stderr, "# nprdma rank %.20s (%s, pid %d): %s\n", rank, host,
-                (int)getpid(), line);
+        snprintf(line, sizeof(line), "# nprdma rank %.20s (%s, pid %d): %s\n",
+                 rank, host, (int)getpid(), sums_text);
     } else {
-        fprintf(stderr, "# nprdma process %d (%s): %s\n", (int)getpid(), host,
-                line);
+        snprintf(line, sizeof(line), "# nprdma process %d (%s): %s\n",
+                 (int)getpid(), host, sums_text);
     }
+    /* By one call, because lines of several processes must not mix. To a stream
+     * without a buffer, fprintf() of glibc 2.37 writes pieces of 128 bytes. */
+    nprdma_file_begin(&section);
+    fputs(line, stderr);
     nprdma_file_end(&section);
 }
 
