@@ -14,13 +14,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#ifndef MADV_COLD
-#  define MADV_COLD     20
-#endif
-#ifndef MADV_PAGEOUT
-#  define MADV_PAGEOUT  21
-#endif
-
 #ifndef MADV_COLLAPSE
 #  define MADV_COLLAPSE 25
 #endif
