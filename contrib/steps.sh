@@ -19,7 +19,7 @@ PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
 
 # If the archive does not have these, their tests are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
-    libtcmalloc-minimal4 patchelf g++-aarch64-linux-gnu"
+    libtcmalloc-minimal4 patchelf g++-aarch64-linux-gnu valgrind"
 
 # Programs and libraries over nprdma, for contrib/check --full
 PACKAGES_CONSUMERS="lammps libfabric-bin gfortran meson ninja-build libabsl-dev
