@@ -2,6 +2,8 @@
 
 #include "npemu_test.h"
 
+#include "../../../test/gtest/refuse.h"
+
 #include <algorithm>
 #include <fstream>
 
@@ -235,6 +237,12 @@ int main(int argc, char **argv)
     }
     if (!listing) {
         npt::own_fabric = unshare(CLONE_NEWIPC) == 0;
+    }
+    if ((getenv("NPEMU_TEST_NO_GETFD") != nullptr) && /* Linux before 5.6 */
+        (!refuse({SYS_pidfd_getfd}, ENOSYS) ||
+         (syscall(SYS_pidfd_getfd, -1, -1, 0) != -1) || (errno != ENOSYS))) {
+        perror("npemu_test: pidfd_getfd() is not refused");
+        return 2;
     }
     testing::InitGoogleTest(&argc, argv);
     return RUN_ALL_TESTS();
