@@ -21,10 +21,6 @@
 #include <arpa/inet.h>
 #include <getopt.h>
 
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
-
 enum {
     MAX_SIZE     = 4 << 20,
     PORT         = 20778, /* Between two hosts */
