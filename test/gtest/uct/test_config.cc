@@ -303,6 +303,61 @@ TEST(test_config, little_locked_memory)
     }
 }
 
+/* Each context puts into memory of the next one, while all of them exist */
+PEER_FUNCTION(ring_of_contexts)
+{
+    auto bytes         = parent.get<rlim_t>();
+    auto number        = parent.get<size_t>();
+    const rlimit limit = {bytes, bytes};
+    bool good          = true;
+    complaints told;
+    std::vector<std::unique_ptr<entity>> ring;
+
+    EXPECT_EQ(0, setrlimit(RLIMIT_MEMLOCK, &limit));
+    while (ring.size() < number) {
+        ring.push_back(std::make_unique<entity>());
+    }
+    for (size_t i = 0; good && (i < number); ++i) {
+        entity &one = *ring[i], &next = *ring[(i + 1) % number];
+        std::vector<char> data(300000, i + 1);
+        buffer memory(next.md(), data.size());
+        uct_ep_h ep     = one.connect(next.address());
+        uct_rkey_t rkey = one.unpack(memory.packed_key());
+
+        one.add_progress(&next);
+        for (size_t size : {(size_t)8, data.size()}) {
+            good = good && (one.put(ep, data.data(), size, memory.address(),
+                                    rkey) == UCS_OK) &&
+                   (memcmp(data.data(), memory.ptr(), size) == 0);
+        }
+    }
+    if (!good) {
+        auto line = told.lines().back();
+        EXPECT_NE(line.npos, line.find("no pinned memory left")) << line;
+        EXPECT_NE(line.npos, line.find("one more UCX context")) << line;
+    }
+    parent.put(good);
+    return 0;
+}
+
+/* Ten where the limit is as systemd sets it, and two with the least */
+TEST(test_config, contexts_share_locked_memory)
+{
+    component_copy everybody_may;
+
+    for (auto [kib, number, works] : {std::tuple{8192, 10, true},
+                                      {64, 2, true}, {64, 3, false}}) {
+        peer p("ring_of_contexts", 65534, 8 * 1024 * 1024);
+        p.put((rlim_t)kib * 1024);
+        p.put((size_t)number);
+        /* Under sanitizers mlock() has no effect */
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        EXPECT_EQ(works, p.get<bool>()) << number << " with " << kib << " KiB";
+#endif
+        EXPECT_EQ(0, p.join()) << number << " with " << kib << " KiB";
+    }
+}
+
 /* A variable of an earlier version is named, with what to use instead */
 PEER_FUNCTION(old_names)
 {
