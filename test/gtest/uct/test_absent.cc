@@ -538,6 +538,35 @@ TEST_F(test_absent, peer_connects_again_while_its_put_is_executed)
     EXPECT_EQ(5u, *m_absent->ptr<uint64_t>(page));
 }
 
+/* Pages beyond the one that was asked for are no fault for a userfaultfd of the
+ * program: its thread may be the one that polls */
+TEST_F(test_absent, watched_pages_are_left_alone)
+{
+    const size_t last = m_held.length() - page;
+    buffer control(m_entity->md(), m_held.length());
+
+    m_held.provide(0);
+    for (int op : {0, (int)UCT_NPRDMA_SVC_POPULATE_WRITE}) {
+        unsigned char is_there = 0;
+
+        madvise(control.ptr(), control.length(), MADV_DONTNEED);
+        for (const buffer *memory : {m_absent.get(), &control}) {
+            auto request     = svc_request(UCT_NPRDMA_SVC_POPULATE, *memory, 0,
+                                           page);
+            request.op       = op;
+            request.prefetch = last;
+            EXPECT_EQ(UCT_NPRDMA_SVC_OK,
+                      header(m_requester->call(request))->status);
+        }
+        /* One thread does both, in this order */
+        await([&]() {
+            mincore(control.ptr(last), page, &is_there);
+            return (is_there & 1) || !m_held.faults().empty();
+        });
+        EXPECT_EQ(std::set<size_t>(), m_held.faults());
+    }
+}
+
 /* What is closed does not wait for ever for a page */
 TEST_F(test_absent, closed_meanwhile)
 {

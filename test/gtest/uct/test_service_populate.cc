@@ -8,12 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /*
  * Valid and invalid requests to the service, above all POPULATE, sent by a
@@ -351,45 +346,4 @@ TEST_F(test_service_populate, resident_pages_behind_a_fetch)
     }
     EXPECT_EQ((std::vector<uint64_t>{30 + 25, 30 + 25 + 10}), populated);
     EXPECT_EQ(118u, memory.resident());
-}
-
-/* Pages beyond the one that was asked for are no fault for a userfaultfd of the
- * program: its thread may be the one that polls */
-TEST_F(test_service_populate, watched_pages_are_left_alone)
-{
-    int fd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
-    struct uffdio_api api = {};
-    pages memory(64), other(64);
-    buffer registered(m_entity->md(), memory.length(), memory.ptr());
-    buffer control(m_entity->md(), other.length(), other.ptr());
-    struct uffdio_register watch = {};
-
-    api.api = UFFD_API;
-    if ((fd < 0) || (ioctl(fd, UFFDIO_API, &api) != 0)) {
-        GTEST_SKIP() << "userfaultfd: " << strerror(errno);
-    }
-    for (bool is_write : {false, true}) {
-        memset(memory.ptr(), 1, page);
-        watch.range.start = (uint64_t)memory.ptr();
-        watch.range.len   = memory.length();
-        watch.mode        = UFFDIO_REGISTER_MODE_MISSING;
-        ASSERT_EQ(0, ioctl(fd, UFFDIO_REGISTER, &watch));
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                  populate(registered, 0, page, is_write, 63 * page).status);
-        EXPECT_EQ(UCT_NPRDMA_SVC_OK,
-                  populate(control, 0, page, is_write, 63 * page).status);
-
-        /* One thread does both, in this order */
-        struct uffd_msg message;
-        ssize_t ret = -1;
-        await([&]() {
-            ret = read(fd, &message, sizeof(message));
-            return (ret > 0) || (other.resident() == 64);
-        });
-        EXPECT_EQ(-1, ret) << "address " << message.arg.pagefault.address;
-        EXPECT_EQ(0, ioctl(fd, UFFDIO_UNREGISTER, &watch.range));
-        madvise(memory.ptr(), memory.length(), MADV_DONTNEED);
-        madvise(other.ptr(), other.length(), MADV_DONTNEED);
-    }
-    close(fd);
 }
