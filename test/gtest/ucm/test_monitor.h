@@ -181,16 +181,19 @@ protected:
         return nprdma_emulated_iommu(range->region)->header;
     }
 
-    /* Whether a page is resident, determined without touching it */
-    static bool is_present(const void *ptr)
+    /* What the kernel says of a page (proc_pid_pagemap(5)), which is not
+     * touched */
+    static uint64_t pagemap(const void *ptr)
     {
         static int fd = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
         uint64_t word = 0;
         EXPECT_EQ((ssize_t)sizeof(word),
                   pread(fd, &word, sizeof(word),
                         (uintptr_t)ptr / page * sizeof(word)));
-        return (word >> 63) != 0;
+        return word;
     }
+
+    static bool is_present(const void *ptr) { return pagemap(ptr) >> 63; }
 
     /* System calls that bypass libc, and so UCM */
     static void raw_munmap(void *ptr, size_t length)

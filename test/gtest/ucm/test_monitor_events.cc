@@ -12,10 +12,6 @@
 #include <sys/resource.h>
 #include <sys/shm.h>
 
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
-
 /*
  * Events on pages 4 to 11 of 16, or on all pages from 4 on. Each page holds a
  * byte that identifies it.

@@ -10,10 +10,6 @@
 #include <sys/file.h>
 #include <sys/shm.h>
 
-#ifndef MREMAP_DONTUNMAP
-#define MREMAP_DONTUNMAP 4
-#endif
-
 /* System calls whose length covers a part of a huge page affect all of it. */
 namespace {
 

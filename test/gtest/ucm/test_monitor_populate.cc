@@ -23,6 +23,13 @@ protected:
         test_monitor::SetUp();
         start();
     }
+
+    /* Whether a page belongs to this process alone. The page of zeros does
+     * not. */
+    static bool is_exclusive(const char *ptr)
+    {
+        return (pagemap(ptr) >> 56) & 1;
+    }
 };
 
 TEST_F(test_monitor_populate, for_reading_and_for_writing)
@@ -60,19 +67,6 @@ TEST_F(test_monitor_populate, for_reading_and_for_writing)
     unreg(&range);
 }
 
-/* Whether a page belongs to this process alone. The page of zeros does not. */
-static bool is_exclusive(const char *ptr, size_t page)
-{
-    uint64_t word = 0;
-    int fd        = open("/proc/self/pagemap", O_RDONLY);
-
-    EXPECT_EQ((ssize_t)sizeof(word), pread(fd, &word, sizeof(word),
-                                           (uintptr_t)ptr / page *
-                                           sizeof(word)));
-    close(fd);
-    return (word >> 56) & 1;
-}
-
 /* Pages that the application has written stay exclusive, with exceptions */
 TEST_F(test_monitor_populate, for_writing_of_resident_pages)
 {
@@ -96,22 +90,22 @@ TEST_F(test_monitor_populate, for_writing_of_resident_pages)
 
     EXPECT_EQ(UCS_OK, populate(&range, ptr, 2 * page, write));
     EXPECT_EQ(3, all_bits(&range, ptr, 2 * page));
-    EXPECT_TRUE(is_exclusive(ptr, page));
+    EXPECT_TRUE(is_exclusive(ptr));
 
     /* Exclusive, but mapped read-only now */
-    EXPECT_TRUE(is_exclusive(ptr + 2 * page, page));
+    EXPECT_TRUE(is_exclusive(ptr + 2 * page));
     EXPECT_EQ(UCS_ERR_INVALID_ADDR, populate(&range, ptr, 4 * page, write));
     EXPECT_EQ(0u, bits(&range, ptr + 2 * page) & NPRDMA_PAGE_W);
 
     /* Shared with the child: a write copies the page */
-    EXPECT_FALSE(is_exclusive(ptr + 4 * page, page));
+    EXPECT_FALSE(is_exclusive(ptr + 4 * page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr + 4 * page, page, write));
-    EXPECT_TRUE(is_exclusive(ptr + 4 * page, page));
-    EXPECT_FALSE(is_exclusive(ptr + 5 * page, page));
+    EXPECT_TRUE(is_exclusive(ptr + 4 * page));
+    EXPECT_FALSE(is_exclusive(ptr + 5 * page));
 
-    EXPECT_FALSE(is_exclusive(ptr + 8 * page, page));
+    EXPECT_FALSE(is_exclusive(ptr + 8 * page));
     EXPECT_EQ(UCS_OK, populate(&range, ptr + 8 * page, page, write));
-    EXPECT_TRUE(is_exclusive(ptr + 8 * page, page));
+    EXPECT_TRUE(is_exclusive(ptr + 8 * page));
 
     int status = -1;
     close(release[1]);
@@ -251,26 +245,6 @@ TEST_F(test_monitor_populate, resident_pages_only)
         ASSERT_EQ(pages.count(i) != 0, is_present(ptr + i * page)) << i;
     }
     unreg(&range);
-}
-
-TEST_F(test_monitor_populate, stays_until_it_is_revoked)
-{
-    nprdma_range_t range;
-    char *ptr = map();
-
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    ASSERT_EQ(UCS_OK, populate(&range, NPRDMA_POPULATE_WRITE));
-    unreg(&range);
-    EXPECT_EQ(0, drains);
-
-    /* The pages stay valid for the next registration */
-    ASSERT_EQ(UCS_OK, reg(&range, ptr, 16 * page));
-    EXPECT_EQ(3, all_bits(&range, ptr, 16 * page));
-
-    /* Invalidation takes all of them from peers that have a key */
-    unreg(&range, 1);
-    EXPECT_EQ(1, drains);
-    EXPECT_EQ(0, all_bits(&range, ptr, 16 * page));
 }
 
 /* A key of an invalidated registration never reaches its pages again: not while
