@@ -6,31 +6,6 @@
 
 /* The end of registrations: revoked memory stays revoked */
 
-/* Nothing but invalidation takes pages from peers */
-class test_mem_end_never : public test_mem {
-protected:
-    test_mem_end_never() { m_config["NPRDMA_REVOKE"] = "never"; }
-};
-
-TEST_F(test_mem_end_never, invalidation_revokes)
-{
-    buffer memory(m_b->md(), size);
-    uct_mem_h memh  = reg(memory.ptr(), size);
-    uct_rkey_t rkey = m_a->unpack(pack(memh));
-
-    memory.deregister();
-    memory.fill(1);
-    expect_works(memory, 0, size, rkey);
-    invalidate(m_b->md(), memh);
-    expect_revoked(memory, 0, size, rkey);
-    expect_revoked(memory, 3 * page + 5, 2 * page, rkey);
-
-    /* Registered again, the memory is accessible, but not by the old key */
-    buffer again(m_b->md(), size, memory.ptr());
-    expect_works(memory, 0, size, m_a->unpack(again.packed_key()));
-    again.deregister();
-}
-
 /* Memory that munmap() keeps is to peers what unmapped memory is */
 class test_mem_end_kept : public test_mem {
 protected:
@@ -79,6 +54,12 @@ TEST_F(test_mem_end_kept, old_keys_do_not_reach_it)
         expect_works(memory, 0, size, m_a->unpack(memory.packed_key()));
     }
 }
+
+/* Nothing but invalidation takes pages from peers */
+class test_mem_end_never : public test_mem {
+protected:
+    test_mem_end_never() { m_config["NPRDMA_REVOKE"] = "never"; }
+};
 
 /* An operation of the owner that is in progress at the invalidation does not
  * leave the pages to peers either */
