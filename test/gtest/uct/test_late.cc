@@ -113,16 +113,6 @@ INSTANTIATE_TEST_SUITE_P(all, test_late_end, ::testing::Bool(),
                              return param.param ? "canceled" : "failed";
                          });
 
-TEST_P(test_late_end, registration_ends)
-{
-    completion comp;
-
-    begin(&comp);
-    end(GetParam());
-    reuse();
-    arrive(&comp);
-}
-
 /* For another peer: the late WRITE comes with a key of the earlier one */
 TEST_P(test_late_end, registered_again)
 {
