@@ -15,12 +15,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef MADV_HUGEPAGE
-#define MADV_HUGEPAGE 14
-#endif
-#ifndef MADV_PAGEOUT
-#define MADV_PAGEOUT 21
-#endif
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
@@ -165,20 +159,12 @@ protected:
         size_t there  = m_random() % (length - size + 1);
         bool is_put   = m_random() % 2;
         uct_iov_t iov = {local.ptr(here), size, local.memh(), 0, 1};
-        completion comp;
 
         fill(is_put ? local.ptr(here) : remote.ptr(there), size, seed);
-        ucs_status_t status = m_a->retry([&]() {
-            return is_put ? uct_ep_put_zcopy(m_ab, &iov, 1,
-                                             remote.address(there), rkey,
-                                             &comp) :
-                            uct_ep_get_zcopy(m_ab, &iov, 1,
-                                             remote.address(there), rkey,
-                                             &comp);
-        });
-        ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
-        m_a->wait([&]() { return comp.done; });
-        ASSERT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+        ASSERT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
+            return start_zcopy(is_put, m_ab, iov, remote.address(there), rkey,
+                               comp);
+        }));
         ASSERT_EQ(0, memcmp(local.ptr(here), remote.ptr(there), size))
                 << (is_put ? "put" : "get") << " of " << size << " from "
                 << here << " at " << there;
@@ -299,17 +285,11 @@ protected:
     {
         constexpr size_t size = 1 << 20;
         uct_iov_t iov         = {local.ptr(at), size, local.memh(), 0, 1};
-        completion comp;
 
-        ucs_status_t status = m_a->retry([&]() {
-            return is_put ? uct_ep_put_zcopy(m_ab, &iov, 1, remote.address(at),
-                                             rkey, &comp) :
-                            uct_ep_get_zcopy(m_ab, &iov, 1, remote.address(at),
-                                             rkey, &comp);
-        });
-        ASSERT_EQ(UCS_INPROGRESS, status) << ucs_status_string(status);
-        m_a->wait([&]() { return comp.done; });
-        ASSERT_EQ(UCS_OK, comp.status) << ucs_status_string(comp.status);
+        ASSERT_EQ(UCS_OK, m_a->complete([&](uct_completion_t *comp) {
+            return start_zcopy(is_put, m_ab, iov, remote.address(at), rkey,
+                               comp);
+        }));
         m_a->flush(m_ab);
         EXPECT_EQ(0, memcmp(local.ptr(at), remote.ptr(at), size));
     }
