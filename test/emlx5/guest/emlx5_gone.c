@@ -9,7 +9,6 @@
 
 #include "hw_region.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -96,21 +95,6 @@ static enum ibv_wc_status gone_put_until(gone_t *gone, int ends)
     return status;
 }
 
-/* The kernel says so in any case, whether there was a request or not */
-static void gone_await_fatal(gone_t *gone)
-{
-    struct ibv_context *context = gone->region.pair.b.context;
-    struct pollfd fd            = {context->async_fd, POLLIN, 0};
-    struct ibv_async_event event;
-
-    do {
-        CHECK(poll(&fd, 1, PATIENCE * 1000) == 1,
-              "no event that the device is gone");
-        CHECK(ibv_get_async_event(context, &event) == 0, "event");
-        ibv_ack_async_event(&event);
-    } while (event.event_type != IBV_EVENT_DEVICE_FATAL);
-}
-
 static void gone_check_own(const gone_t *gone)
 {
     size_t i;
@@ -134,7 +118,8 @@ static void gone_absence(gone_t *gone, const char *path)
               gone_load(gone, i));
         gone->region.memory[i] = own + i;
     }
-    gone_await_fatal(gone);
+    /* The kernel says so in any case, whether there was a request or not */
+    side_wait_event(&gone->region.pair.b, IBV_EVENT_DEVICE_FATAL, PATIENCE);
     turns = gone->turns;
     while (access(path, F_OK) != 0) {
         CHECK(time(NULL) < end, "no %s", path);

@@ -60,9 +60,9 @@ struct ibv_wc side_wait(side_t *side);
 /** Waits for a successful completion. */
 struct ibv_wc side_wait_ok(side_t *side);
 
-/** Waits for an asynchronous event of a device, and acknowledges it; the test
- * fails if it is another. */
-void side_wait_event(side_t *side, enum ibv_event_type type);
+/** Waits for such an asynchronous event of a device. Others before it are
+ * ignored: kernels may have some that this library does not know. */
+void side_wait_event(side_t *side, enum ibv_event_type type, int seconds);
 
 /** Posts a receive into memory at this offset. @return Of ibv_post_recv(). */
 int side_post_recv(side_t *side, size_t offset, uint32_t length);
@@ -75,7 +75,6 @@ typedef struct {
     uint32_t           length;
     uint64_t           remote;
     uint32_t           rkey, imm;
-    uint64_t           add, swap;
 } request_t;
 
 /** Posts it. */
