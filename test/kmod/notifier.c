@@ -217,7 +217,6 @@ static void event_truncate(kmod_region_t *region, uint8_t *middle,
     event_remove(region, middle, length);
 }
 
-/* Shared memory: a page is taken when the file loses it, by whatever process */
 static void map_over(uint8_t *middle, size_t length)
 {
     uint8_t *other = kmod_map(length);
@@ -307,6 +306,7 @@ KMOD_CASE(notifier, retired)
     }
 }
 
+/* A page is taken when the file loses it, by whatever process */
 KMOD_CASE(notifier, shmem)
 {
     run_event(map_shared(0), event_truncate);

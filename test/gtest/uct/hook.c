@@ -538,10 +538,15 @@ unsigned hook_probes(uint32_t *qpns)
 
 int hook_mark(unsigned index, hook_mark_t *mark)
 {
+    int is_made;
+
     pthread_mutex_lock(&hook_lock);
-    *mark = hook.marks[index];
+    is_made = index < hook.num_marks;
+    if (is_made) {
+        *mark = hook.marks[index];
+    }
     pthread_mutex_unlock(&hook_lock);
-    return index < hook_read(&hook.num_marks);
+    return is_made;
 }
 
 void hook_set_ethernet(void)

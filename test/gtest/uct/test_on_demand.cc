@@ -164,7 +164,7 @@ TEST_F(test_on_demand, nothing_is_pinned)
                           m_a->unpack(other.packed_key())));
     uint64_t pinned  = m_b->counter("pinned_bytes");
     uint64_t regions = m_b->counter("odp_regions");
-    long locked      = proc_status_kb(getpid(), "VmLck");
+    long locked      = proc_status_kb(getpid(), "VmLck:");
 
     {
         buffer remote(m_b->md(), 64 << 20);
@@ -175,7 +175,7 @@ TEST_F(test_on_demand, nothing_is_pinned)
         EXPECT_EQ(UCS_OK, put(local, 1 << 20, remote.address(12345), rkey));
         /* A repeated slice may pin a few more slots of the transport */
         EXPECT_GT(pinned + (1 << 20), m_b->counter("pinned_bytes"));
-        EXPECT_EQ(locked, proc_status_kb(getpid(), "VmLck"));
+        EXPECT_EQ(locked, proc_status_kb(getpid(), "VmLck:"));
     }
     EXPECT_EQ(regions, m_b->counter("odp_regions"));
     EXPECT_LE(regions + 2, m_b->counter("odp_regions_created"));

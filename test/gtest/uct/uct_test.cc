@@ -839,6 +839,7 @@ long proc_status_kb(pid_t pid, const std::string &name)
             return value;
         }
     }
+    ADD_FAILURE() << "no " << name << " of process " << pid;
     return -1;
 }
 
