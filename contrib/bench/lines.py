@@ -180,8 +180,8 @@ START = [
     start_row("window", "MPI_Win_allocate", probes.startup(
         "mpi_bench", "startup"), 5, lambda session: session.at_most(GIB)),
     Row("start.window", "MPI_Win_allocate, all touched",
-        mpi(2, "dense {size}", "us"), ("nprdma", "huge"),
-        [ratio("nprdma", "huge", "<=", 1.1)],
+        mpi(2, "dense {size}", "us"), ("nprdma", "huge", "verbs"),
+        [ratio("nprdma", "verbs", "<=", 1.1), ratio("nprdma", "huge")],
         sizes=(lambda session: session.at_most(GIB),)),
     start_row("shmem", "shmem_init", probes.startup("shmem_bench"), 20,
               lambda session: session.at_most(4 * GIB)),
