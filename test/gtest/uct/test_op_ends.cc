@@ -89,8 +89,8 @@ TEST_F(test_op_ends, invalidated_target_is_refused)
     expect_works();
 }
 
-/* After many failures this endpoint gets no place in the
- * completion queue to tell its end by */
+/* After many failures this endpoint gets no place in the completion queue to
+ * tell its end by */
 TEST_F(test_op_ends, full_completion_queue)
 {
     completion comp;

@@ -346,7 +346,7 @@ static void uct_nprdma_stats_print_sums(const uct_nprdma_stats_sums_t *sums)
                  (int)getpid(), host, sums_text);
     }
     /* By one call, because lines of several processes must not mix. To a stream
-     * without a buffer, fprintf() of glibc 2.37 writes pieces of 128 bytes. */
+     * without a buffer, fprintf() of glibc 2.41 writes pieces of 128 bytes. */
     nprdma_file_begin(&section);
     fputs(line, stderr);
     nprdma_file_end(&section);
