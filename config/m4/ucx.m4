@@ -4,8 +4,8 @@
 # the two agree.
 # --with-ucx-src=DIR: a source tree of exactly the installed version; without
 # it the tree that contrib/ucx-headers has made from the source package.
-# Sets UCX_CPPFLAGS, UCX_LIBS, UCX_VERSION, UCX_BUILD (which libnprdma_preload.so
-# looks for) and the macros NPRDMA_UCX_*.
+# Sets UCX_CPPFLAGS, UCX_LIBS, UCP_CPPFLAGS, UCP_LIBS, UCX_VERSION, UCX_BUILD
+# (which libnprdma_preload.so looks for) and the macros NPRDMA_UCX_*.
 AC_DEFUN([NPRDMA_UCX], [
     AC_ARG_WITH([ucx-src], [AS_HELP_STRING([--with-ucx-src=DIR],
         [UCX source tree of the installed version, for internal headers
@@ -36,10 +36,15 @@ AC_DEFUN([NPRDMA_UCX], [
     # As headers of the system: warnings are for our own code
     UCX_CPPFLAGS="-isystem $ucx_inc"
     UCX_LIBS="-L$ucx_libdir -luct -lucs -lucm"
+    # What applications have of it, which remote memory is
+    UCP_CPPFLAGS=`$PKG_CONFIG --cflags-only-I ucx`
+    UCP_LIBS="-L$ucx_libdir -lucp -lucs"
     AM_CONDITIONAL([WITH_UCX_SRC], [test -n "$with_ucx_src"])
     AC_SUBST([UCX_SRC], ["$with_ucx_src"])
     AC_SUBST([UCX_CPPFLAGS])
     AC_SUBST([UCX_LIBS])
+    AC_SUBST([UCP_CPPFLAGS])
+    AC_SUBST([UCP_LIBS])
     AC_SUBST([UCX_LIBDIR], [$ucx_libdir])
     AC_SUBST([UCX_VERSION], [$ucx_version])
     AC_DEFINE_UNQUOTED([NPRDMA_UCX_VERSION], ["$ucx_version"],

@@ -1,0 +1,55 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef MEMD_STORE_H_
+#define MEMD_STORE_H_
+
+/* The memory that nprdma-memd lends: a pool, anonymous or a file, and the
+ * extents in it. All free memory of the pool reads as zeros. */
+
+#include "rmem_wire.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct {
+    uint64_t offset;
+    uint64_t bytes;
+} memd_extent_t;
+
+enum { MEMD_STORE_MAX = 1024 }; /* Extents */
+
+typedef struct {
+    uint8_t       *base;     /* Where the server stores */
+    uint8_t       *lent;     /* The same memory, read-only, for clients */
+    uint64_t      size;
+    int           fd;        /* -1: anonymous memory */
+    uint64_t      held;      /* Bytes of all extents */
+    unsigned      num;
+    memd_extent_t extents[MEMD_STORE_MAX]; /* By their offsets */
+} memd_store_t;
+
+/* file: NULL for anonymous memory. Prints why it fails, and returns nonzero. */
+int memd_store_open(memd_store_t *store, const char *file, uint64_t size);
+void memd_store_close(memd_store_t *store);
+
+/* The first gap that is large enough, in whole pages. RMEM_OK, RMEM_ERR_FULL */
+int memd_store_alloc(memd_store_t *store, uint64_t bytes, uint64_t *offset_p);
+
+/* What is freed has been cleared. */
+void memd_store_free(memd_store_t *store, uint64_t offset);
+
+/* Lets a range read as zeros, and gives its memory back to the system. */
+int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes);
+
+/* Stores a message of an extent at this offset. RMEM_OK, or RMEM_ERR_RANGE if
+ * the file was cut, or cannot be read or written; then a part may be stored. */
+int memd_store_lines(memd_store_t *store, uint64_t offset,
+                     const rmem_lines_t *lines, const rmem_record_t *records,
+                     const uint8_t *data);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,184 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "memd_store.h"
+#include "rmem.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <map>
+#include <string>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+namespace {
+
+const uint64_t PAGE = RMEM_PAGE_SIZE;
+
+class test_memd_store : public ::testing::Test {
+protected:
+    void SetUp() override
+    {
+        char name[] = "memd_store.XXXXXX";
+
+        close(mkstemp(name));
+        m_file = name;
+    }
+
+    void TearDown() override
+    {
+        unlink(m_file.c_str());
+    }
+
+    memd_store_t m_store;
+    std::string  m_file;
+};
+
+int store_page(memd_store_t *store, uint64_t offset, uint32_t page, char value)
+{
+    rmem_lines_t lines   = {1, 1, 0};
+    rmem_record_t record = {page, 0, UINT64_MAX};
+    std::vector<uint8_t> data(PAGE, value);
+
+    return memd_store_lines(store, offset, &lines, &record, data.data());
+}
+
+int drop_pages(memd_store_t *store, uint64_t offset, uint32_t page,
+               uint32_t count)
+{
+    rmem_lines_t lines   = {1, 1, RMEM_LINES_FREE};
+    rmem_record_t record = {page, count, 0};
+
+    return memd_store_lines(store, offset, &lines, &record, nullptr);
+}
+
+} // namespace
+
+/* Compared with a map of all gaps */
+TEST_F(test_memd_store, extents_are_the_first_that_fit)
+{
+    std::map<uint64_t, uint64_t> used;
+    unsigned seed = 1, num_full = 0;
+    uint64_t offset;
+
+    ASSERT_EQ(memd_store_open(&m_store, nullptr, 2000 * PAGE), 0);
+    for (int i = 0; i < 100000; ++i) {
+        if ((rand_r(&seed) % 50 < i / 1000 % 50) && !used.empty()) {
+            auto it = used.begin();
+
+            std::advance(it, rand_r(&seed) % used.size());
+            memd_store_free(&m_store, it->first);
+            used.erase(it);
+            continue;
+        }
+
+        uint64_t bytes = (1 + rand_r(&seed) % 3) * PAGE, expected = 0;
+
+        for (auto &extent : used) {
+            if (extent.first - expected >= bytes) {
+                break;
+            }
+            expected = extent.first + extent.second;
+        }
+        if ((expected + bytes > 2000 * PAGE) ||
+            (used.size() == MEMD_STORE_MAX)) {
+            ASSERT_EQ(memd_store_alloc(&m_store, bytes, &offset),
+                      RMEM_ERR_FULL);
+            ++num_full;
+        } else {
+            ASSERT_EQ(memd_store_alloc(&m_store, bytes, &offset), RMEM_OK);
+            ASSERT_EQ(offset, expected);
+            used[offset] = bytes;
+        }
+    }
+    EXPECT_GT(num_full, 100u);
+    EXPECT_EQ(memd_store_alloc(&m_store, UINT64_MAX - PAGE + 1, &offset),
+              RMEM_ERR_FULL);
+    memd_store_close(&m_store);
+}
+
+TEST_F(test_memd_store, dropped_pages_are_zeros)
+{
+    for (const char *file : {(const char*)nullptr, m_file.c_str()}) {
+        ASSERT_EQ(memd_store_open(&m_store, file, 8 * PAGE), 0);
+        for (uint32_t page = 0; page < 4; ++page) {
+            ASSERT_EQ(store_page(&m_store, 2 * PAGE, page, 'a' + page),
+                      RMEM_OK);
+        }
+        ASSERT_EQ(drop_pages(&m_store, 2 * PAGE, 1, 2), RMEM_OK);
+        EXPECT_EQ(m_store.base[2 * PAGE], 'a');
+        EXPECT_EQ(m_store.base[3 * PAGE], 0);
+        EXPECT_EQ(m_store.lent[5 * PAGE - 1], 0);
+        EXPECT_EQ(m_store.lent[5 * PAGE], 'd');
+        EXPECT_DEATH(m_store.lent[5 * PAGE] = 'd', "");
+        ASSERT_EQ(memd_store_clear(&m_store, 0, 8 * PAGE), RMEM_OK);
+        EXPECT_EQ(m_store.base[5 * PAGE], 0);
+        memd_store_close(&m_store);
+    }
+}
+
+TEST_F(test_memd_store, a_file_keeps_its_blocks_and_not_its_contents)
+{
+    struct stat st;
+
+    ASSERT_EQ(memd_store_open(&m_store, m_file.c_str(), 64 * PAGE), 0);
+    ASSERT_EQ(store_page(&m_store, 0, 5, 'x'), RMEM_OK);
+    ASSERT_EQ(drop_pages(&m_store, 0, 0, 64), RMEM_OK);
+    ASSERT_EQ(stat(m_file.c_str(), &st), 0);
+    EXPECT_GE((uint64_t)st.st_blocks * 512, 64 * PAGE);
+    ASSERT_EQ(store_page(&m_store, 0, 5, 'x'), RMEM_OK);
+    memd_store_close(&m_store);
+    ASSERT_EQ(stat(m_file.c_str(), &st), 0);
+    EXPECT_EQ(st.st_size, 0);
+}
+
+TEST_F(test_memd_store, pages_that_were_cut_off_are_an_error)
+{
+    ASSERT_EQ(memd_store_open(&m_store, m_file.c_str(), 8 * PAGE), 0);
+    ASSERT_EQ(truncate(m_file.c_str(), 4 * PAGE), 0);
+    for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(store_page(&m_store, 0, 4, 'x'), RMEM_ERR_RANGE);
+        EXPECT_EQ(store_page(&m_store, 0, 3, 'y'), RMEM_OK);
+    }
+    EXPECT_EQ(m_store.base[3 * PAGE], 'y');
+    memd_store_close(&m_store);
+}
+
+/* The guard is for stores alone */
+TEST_F(test_memd_store, other_accesses_are_not_guarded)
+{
+    ASSERT_EQ(memd_store_open(&m_store, m_file.c_str(), 8 * PAGE), 0);
+    ASSERT_EQ(truncate(m_file.c_str(), 0), 0);
+    EXPECT_EQ(store_page(&m_store, 0, 0, 'x'), RMEM_ERR_RANGE);
+    EXPECT_DEATH(m_store.base[0] = 1, "");
+    memd_store_close(&m_store);
+}
+
+TEST_F(test_memd_store, wrong_files_are_refused_and_kept)
+{
+    memd_store_t other;
+    struct stat st;
+
+    ASSERT_EQ(truncate(m_file.c_str(), 3 * PAGE), 0);
+    ::testing::internal::CaptureStderr();
+    EXPECT_NE(memd_store_open(&m_store, m_file.c_str(), 8 * PAGE), 0);
+    EXPECT_NE(memd_store_open(&m_store, "/dev/null", 8 * PAGE), 0);
+    EXPECT_NE(memd_store_open(&m_store, "none/such", 8 * PAGE), 0);
+    ASSERT_EQ(stat(m_file.c_str(), &st), 0);
+    EXPECT_EQ(st.st_size, (off_t)(3 * PAGE));
+
+    ASSERT_EQ(truncate(m_file.c_str(), 0), 0);
+    ASSERT_EQ(memd_store_open(&m_store, m_file.c_str(), 8 * PAGE), 0);
+    EXPECT_NE(memd_store_open(&other, m_file.c_str(), 8 * PAGE), 0);
+    EXPECT_EQ(store_page(&m_store, 0, 7, 'x'), RMEM_OK);
+    memd_store_close(&m_store);
+
+    std::string text = ::testing::internal::GetCapturedStderr();
+    for (const char *part : {"12288 bytes, not of a server", "no regular file",
+                             "none/such", "in use by another"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << part << ": " << text;
+    }
+}
