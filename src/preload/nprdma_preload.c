@@ -187,6 +187,9 @@ static void *preload_own_symbol(const void *address, const char *name)
 
     lib = dladdr(address, &info) ?
           dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+    if (lib == NULL) {
+        lib = dlopen(NULL, RTLD_LAZY); /* The program has no name there */
+    }
     return (lib == NULL) ? NULL : dlsym(lib, name);
 }
 

@@ -1,0 +1,224 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "rmem_session.h"
+#include "rmem_sigbus.h"
+#include "rmem_window.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+#include <unistd.h>
+
+/* Of one get: longer ones could take longer than the time for an answer */
+#define READ_MAX ((size_t)64 << 20)
+
+/* The threads that UCX makes take no signals of the program, whose handlers may
+ * touch a window: they could wait there for locks that the thread has */
+static int open_session(const char *where, rmem_t *rmem)
+{
+    rmem_guard_t guard;
+    int status = rmem_enter(rmem, &guard);
+
+    return (status != RMEM_OK) ? status :
+           rmem_leave(rmem, &guard, rmem_session_open(rmem, where));
+}
+
+int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
+{
+    pthread_mutexattr_t attr;
+    rmem_t *rmem;
+    int status;
+
+    if ((where == NULL) || (params == NULL) || (rmem_p == NULL) ||
+        (params->size != sizeof(*params)) || (params->token_file == NULL) ||
+        (params->flags & ~(RMEM_PAGES | RMEM_KERNEL_FAULTS)) ||
+        (params->bytes == 0) || (params->bytes > RMEM_MAX_BYTES)) {
+        return rmem_error(RMEM_ERR_ARG, "wrong parameters of rmem_open()");
+    }
+    rmem = calloc(1, sizeof(*rmem));
+    if (rmem == NULL) {
+        return RMEM_ERR_NOMEM;
+    }
+
+    rmem->params       = *params;
+    rmem->params.bytes = roundup(params->bytes, RMEM_PAGE_SIZE);
+    rmem->pid          = getpid();
+    pthread_mutexattr_init(&attr);
+    pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+    pthread_mutex_init(&rmem->lock, &attr);
+    status = open_session(where, rmem);
+    if (status != RMEM_OK) {
+        free(rmem);
+        return status;
+    }
+    *rmem_p = rmem;
+    return RMEM_OK;
+}
+
+void rmem_close(rmem_t *rmem)
+{
+    if (rmem->pid == getpid()) {
+        if (rmem->window != NULL) {
+            rmem_window_close(rmem->window);
+        }
+        rmem_session_close(rmem);
+    }
+    free(rmem);
+}
+
+/* Begins a call with offsets */
+static int enter_range(rmem_t *rmem, rmem_guard_t *guard, uint64_t offset,
+                       size_t length, bool is_write)
+{
+    int status;
+
+    if ((offset > rmem->params.bytes) ||
+        (length > rmem->params.bytes - offset) ||
+        (is_write && (rmem->window != NULL))) {
+        return RMEM_ERR_ARG;
+    }
+
+    status = rmem_enter(rmem, guard);
+    return ((status == RMEM_OK) && (rmem->status != RMEM_OK)) ?
+           rmem_leave(rmem, guard, rmem->status) : status;
+}
+
+/* What messages say of the bytes must be stored before */
+static int fetch(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
+{
+    uint32_t first = offset / RMEM_PAGE_SIZE;
+    uint32_t last  = (offset + length - 1) / RMEM_PAGE_SIZE;
+    int status     = rmem_session_settle(rmem, first, last - first + 1);
+
+    return (status != RMEM_OK) ? status :
+           rmem_session_finish(rmem, rmem_session_get(rmem, offset, buffer,
+                                                      length, NULL));
+}
+
+int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
+{
+    rmem_guard_t guard;
+    int status = enter_range(rmem, &guard, offset, length, false);
+    size_t part;
+
+    if (status != RMEM_OK) {
+        return status;
+    }
+    while ((length > 0) && (status == RMEM_OK)) {
+        part    = MIN(length, READ_MAX);
+        status  = fetch(rmem, offset, buffer, part);
+        buffer  = (char*)buffer + part;
+        offset += part;
+        length -= part;
+    }
+    return rmem_leave(rmem, &guard, status);
+}
+
+/* One message, of lines that follow each other. The server stores whole lines:
+ * what the first and the last have beside the buffer is fetched. */
+static int write_part(rmem_t *rmem, uint64_t offset, const void *buffer,
+                      size_t length)
+{
+    uint64_t start      = offset - offset % RMEM_LINE_SIZE;
+    uint64_t end        = roundup(offset + length, RMEM_LINE_SIZE);
+    uint64_t page       = start / RMEM_PAGE_SIZE;
+    unsigned records    = (end - 1) / RMEM_PAGE_SIZE - page + 1;
+    uint8_t *message    = rmem_session_buffer(rmem);
+    rmem_record_t record = {0};
+    uint8_t *data;
+    int status = RMEM_OK;
+    unsigned i;
+
+    if (message == NULL) {
+        return rmem->status;
+    }
+
+    data = message + records * sizeof(record);
+    if (start != offset) {
+        status = fetch(rmem, start, data, RMEM_LINE_SIZE);
+    }
+    if ((status == RMEM_OK) && (end != offset + length)) {
+        status = fetch(rmem, end - RMEM_LINE_SIZE,
+                       data + (end - start) - RMEM_LINE_SIZE, RMEM_LINE_SIZE);
+    }
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    memcpy(data + (offset - start), buffer, length);
+    for (i = 0; i < records; ++i, ++page) {
+        record.page = page;
+        record.mask = rmem_wire_mask(start, end, page);
+        memcpy(message + i * sizeof(record), &record, sizeof(record));
+    }
+    return rmem_session_send(rmem, records, 0,
+                             (data - message) + (end - start));
+}
+
+int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer, size_t length)
+{
+    rmem_guard_t guard;
+    int status = enter_range(rmem, &guard, offset, length, true);
+    size_t part;
+
+    if (status != RMEM_OK) {
+        return status;
+    }
+    while ((length > 0) && (status == RMEM_OK)) {
+        part    = MIN(length, RMEM_MAX_RECORDS * RMEM_PAGE_SIZE -
+                              offset % RMEM_PAGE_SIZE);
+        status  = write_part(rmem, offset, buffer, part);
+        buffer  = (const char*)buffer + part;
+        offset += part;
+        length -= part;
+    }
+    return rmem_leave(rmem, &guard, status);
+}
+
+int rmem_flush(rmem_t *rmem)
+{
+    rmem_guard_t guard;
+    int status = rmem_enter(rmem, &guard);
+
+    if (status != RMEM_OK) {
+        return status;
+    }
+    if (rmem->window != NULL) {
+        status = rmem_window_flush(rmem->window);
+    }
+    return rmem_leave(rmem, &guard, (status != RMEM_OK) ? status :
+                      rmem_session_flush(rmem));
+}
+
+int rmem_discard(rmem_t *rmem, void *address, size_t length)
+{
+    uint64_t offset = (uintptr_t)address - (uintptr_t)rmem->base;
+    rmem_guard_t guard;
+    uint64_t first, end;
+    int status;
+
+    status = enter_range(rmem, &guard, offset, length, false);
+    if (status != RMEM_OK) {
+        return status;
+    }
+    first = howmany(offset, RMEM_PAGE_SIZE);
+    end   = (offset + length) / RMEM_PAGE_SIZE;
+    if (first < end) {
+        status = (rmem->window != NULL) ?
+                 rmem_window_discard(rmem->window, first, end - first) :
+                 rmem_session_drop(rmem, first, end - first);
+    }
+    return rmem_leave(rmem, &guard, status);
+}
+
+void rmem_stats(const rmem_t *rmem, rmem_stats_t *stats)
+{
+    rmem_t *locked = (rmem_t*)rmem;
+    rmem_guard_t guard;
+
+    memset(stats, 0, sizeof(*stats));
+    if (rmem_enter(locked, &guard) == RMEM_OK) {
+        *stats = rmem->stats;
+        rmem_leave(locked, &guard, RMEM_OK);
+    }
+}

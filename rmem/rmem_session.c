@@ -1,0 +1,439 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#include "rmem_session.h"
+#include "rmem_sigbus.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/param.h>
+#include <unistd.h>
+
+enum {
+    SESSION_TIMEOUT_MS = 5000
+};
+
+
+/* ---- one call at a time ---- */
+
+static int rmem_unguard(const rmem_guard_t *guard, int status)
+{
+    --rmem_inside;
+    pthread_setcancelstate(guard->cancel, NULL);
+    pthread_sigmask(SIG_SETMASK, &guard->signals, NULL);
+    return status;
+}
+
+int rmem_enter(rmem_t *rmem, rmem_guard_t *guard)
+{
+    sigset_t others;
+
+    if (rmem->pid != getpid()) {
+        return RMEM_ERR_UNSUPPORTED;
+    }
+
+    rmem_sigbus_others(&others);
+    pthread_sigmask(SIG_BLOCK, &others, &guard->signals);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &guard->cancel);
+    ++rmem_inside;
+    return (pthread_mutex_lock(&rmem->lock) == 0) ? RMEM_OK :
+           rmem_unguard(guard, RMEM_ERR_ARG);
+}
+
+int rmem_leave(rmem_t *rmem, const rmem_guard_t *guard, int status)
+{
+    pthread_mutex_unlock(&rmem->lock);
+    return rmem_unguard(guard, status);
+}
+
+
+/* ---- failure ---- */
+
+static void close_ep(rmem_t *rmem)
+{
+    const ucp_request_param_t force = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_EP_CLOSE_FLAG_FORCE
+    };
+    ucp_ep_h ep = rmem->ep;
+
+    if (ep != NULL) {
+        rmem->ep = NULL;
+        rmem_side_finish(&rmem->side, ucp_ep_close_nbx(ep, &force));
+    }
+}
+
+/* All requests end then, because the endpoint is closed */
+static int fail(rmem_t *rmem, int status, const char *why)
+{
+    if (rmem->status == RMEM_OK) {
+        rmem->status = rmem_error(status, "session ended: %s", why);
+        /* First: to close waits for a server that is stopped, on npemu */
+        if (rmem->is_open && (rmem->params.on_error != NULL)) {
+            rmem->params.on_error(status, rmem->params.arg);
+        }
+        close_ep(rmem);
+    }
+    return rmem->status;
+}
+
+/* Of callbacks, which must not close the endpoint. The first reason counts. */
+static void report(rmem_t *rmem, int status, const char *why)
+{
+    if (rmem->reported == RMEM_OK) {
+        rmem->reported = status;
+        rmem->why      = why;
+    }
+}
+
+/* One step of waiting, which began at `since`. The time is taken before the
+ * progress: if this process was stopped, what came meanwhile is seen first. */
+static int step(rmem_t *rmem, uint64_t since)
+{
+    uint64_t deadline = MAX(since, rmem->heard) + rmem->timeout;
+    uint64_t now      = rmem_now();
+    bool is_busy;
+
+    if (rmem->status != RMEM_OK) {
+        ucp_worker_progress(rmem->side.worker);
+        return rmem->status;
+    }
+
+    is_busy = rmem_side_progress(&rmem->side, -1, (now < deadline) ?
+                                 (deadline - now) / 1000000 + 1 : 0);
+    if (rmem->reported != RMEM_OK) {
+        return fail(rmem, rmem->reported, rmem->why);
+    }
+    if (!is_busy && (now >= deadline)) {
+        return fail(rmem, RMEM_ERR_TIMEOUT, "the server does not answer");
+    }
+    return RMEM_OK;
+}
+
+/* Waits for a request, also after a failure, and frees it */
+int rmem_session_finish(rmem_t *rmem, ucs_status_ptr_t request)
+{
+    uint64_t since = rmem_now();
+    ucs_status_t status;
+
+    if (UCS_PTR_IS_PTR(request)) {
+        while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+            step(rmem, since);
+        }
+        status = ucp_request_check_status(request);
+        ucp_request_free(request);
+    } else {
+        status = UCS_PTR_STATUS(request);
+    }
+
+    if (status != UCS_OK) {
+        /* That the server has no memory there ends the operation alone */
+        report(rmem, (status == UCS_ERR_INVALID_ADDR) ? RMEM_ERR_RANGE :
+                        RMEM_ERR_SERVER, ucs_status_string(status));
+        return fail(rmem, rmem->reported, rmem->why);
+    }
+    return rmem->status;
+}
+
+
+/* ---- what the server sends ---- */
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    report(arg, RMEM_ERR_SERVER, ucs_status_string(status));
+}
+
+static ucs_status_t
+on_welcome(void *arg, const void *header, size_t header_length, void *data,
+           size_t length, const ucp_am_recv_param_t *param)
+{
+    rmem_t *rmem = arg;
+    const char *wrong;
+
+    if (rmem->is_welcome || (rmem->ep == NULL) ||
+        (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
+        report(rmem, RMEM_ERR_SERVER, "WELCOME was not expected");
+        return UCS_OK;
+    }
+
+    wrong = rmem_wire_parse_welcome(header, header_length, length,
+                                    &rmem->welcome);
+    if (wrong != NULL) {
+        report(rmem, RMEM_ERR_SERVER, wrong);
+    } else if ((rmem->welcome.status == RMEM_OK) &&
+               (ucp_ep_rkey_unpack(rmem->ep, data, &rmem->rkey) !=
+                UCS_OK)) {
+        rmem->rkey = NULL;
+        report(rmem, RMEM_ERR_SERVER, "WELCOME has a key that UCX refuses");
+    }
+    rmem->is_welcome = true;
+    rmem->heard      = rmem_now();
+    return UCS_OK;
+}
+
+static ucs_status_t
+on_ack(void *arg, const void *header, size_t header_length, void *data,
+       size_t length, const ucp_am_recv_param_t *param)
+{
+    rmem_t *rmem = arg;
+    const char *wrong;
+    rmem_ack_t ack;
+
+    wrong = rmem_wire_parse_ack(header, header_length, length, &ack);
+    if ((wrong == NULL) &&
+        (ack.seq - rmem->acked > rmem->sent - rmem->acked)) {
+        wrong = "ACK of a message that was not sent";
+    }
+    if (wrong != NULL) {
+        report(rmem, RMEM_ERR_SERVER, wrong);
+        return UCS_OK;
+    }
+
+    rmem->acked = ack.seq;
+    rmem->heard = rmem_now();
+    if (ack.status != RMEM_OK) {
+        report(rmem, ack.status, "the server could not store a message");
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t
+on_other(void *arg, const void *header, size_t header_length, void *data,
+         size_t length, const ucp_am_recv_param_t *param)
+{
+    report(arg, RMEM_ERR_SERVER, "the server sent something else");
+    return UCS_OK;
+}
+
+static const ucp_am_recv_callback_t session_callbacks[RMEM_AM_LAST] = {
+    on_other, on_other, on_welcome, on_other, on_ack
+};
+
+
+/* ---- open and close ---- */
+
+static ucs_status_t connect_to(rmem_t *rmem,
+                               const rmem_where_t *where)
+{
+    ucp_ep_params_t params = {
+        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
+                            UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr.addr    = (const struct sockaddr*)&where->addr,
+        .sockaddr.addrlen = where->length,
+        .err_mode         = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb   = on_error,
+        .err_handler.arg  = rmem
+    };
+    ucs_status_t status = ucp_ep_create(rmem->side.worker, &params, &rmem->ep);
+
+    if (status != UCS_OK) {
+        rmem->ep = NULL;
+    }
+    return status;
+}
+
+static int say_hello(rmem_t *rmem, rmem_hello_t *hello)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER
+    };
+    uint64_t since = rmem_now();
+    int status;
+
+    status = rmem_session_finish(rmem, ucp_am_send_nbx(
+            rmem->ep, RMEM_AM_HELLO, hello, sizeof(*hello), NULL, 0, &param));
+    while ((status == RMEM_OK) && !rmem->is_welcome) {
+        status = step(rmem, since);
+    }
+    if ((status == RMEM_OK) && (rmem->welcome.status != RMEM_OK)) {
+        status = fail(rmem, rmem->welcome.status,
+                      rmem_strerror(rmem->welcome.status));
+    }
+    if ((status == RMEM_OK) && ((rmem->rkey == NULL) ||
+                                (rmem->welcome.bytes != hello->bytes))) {
+        status = fail(rmem, RMEM_ERR_SERVER, "WELCOME to something else");
+    }
+    return status;
+}
+
+int rmem_session_open(rmem_t *rmem, const char *where)
+{
+    rmem_hello_t hello = {
+        .magic   = RMEM_WIRE_MAGIC,
+        .version = RMEM_WIRE_VERSION,
+        .bytes   = rmem->params.bytes
+    };
+    rmem_where_t address;
+    int status;
+    unsigned i;
+
+    if ((rmem_resolve(where, false, &address) != RMEM_OK) ||
+        (rmem_read_token(rmem->params.token_file, hello.token) != RMEM_OK)) {
+        return RMEM_ERR_ARG;
+    }
+    status = rmem_side_open(&rmem->side, session_callbacks, rmem);
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    rmem->timeout = UINT64_C(1000000) *
+                    (rmem->params.timeout_ms ? rmem->params.timeout_ms :
+                     SESSION_TIMEOUT_MS);
+    for (i = 0; (i < RMEM_SESSION_BUFFERS) && (status == RMEM_OK); ++i) {
+        rmem->buffers[i].data = malloc(RMEM_MAX_DATA);
+        status = rmem->buffers[i].data ? RMEM_OK : RMEM_ERR_NOMEM;
+    }
+    if (status == RMEM_OK) {
+        status = (connect_to(rmem, &address) != UCS_OK) ?
+                 rmem_error(RMEM_ERR_SERVER, "cannot connect to %s", where) :
+                 say_hello(rmem, &hello);
+    }
+    if (status == RMEM_OK) {
+        rmem->is_open = true;
+    } else {
+        rmem_session_close(rmem);
+    }
+    return status;
+}
+
+void rmem_session_close(rmem_t *rmem)
+{
+    unsigned i;
+
+    rmem->is_open = false;
+    close_ep(rmem);
+    for (i = 0; i < RMEM_SESSION_BUFFERS; ++i) {
+        rmem_side_finish(&rmem->side, rmem->buffers[i].request);
+        free(rmem->buffers[i].data);
+    }
+    if (rmem->rkey != NULL) {
+        ucp_rkey_destroy(rmem->rkey);
+    }
+    rmem_side_close(&rmem->side);
+}
+
+
+/* ---- gets ---- */
+
+ucs_status_ptr_t rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer,
+                                  size_t length, ucp_mem_h memh)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = (memh != NULL) ? UCP_OP_ATTR_FIELD_MEMH : 0,
+        .memh         = memh
+    };
+
+    if (rmem->status != RMEM_OK) {
+        return UCS_STATUS_PTR(UCS_ERR_CANCELED);
+    }
+    rmem->stats.read_bytes += length;
+    return ucp_get_nbx(rmem->ep, buffer, length,
+                       rmem->welcome.address + offset, rmem->rkey,
+                       &param);
+}
+
+
+/* ---- messages ---- */
+
+static int wait_ack(rmem_t *rmem, uint32_t seq)
+{
+    uint64_t since = rmem_now();
+
+    if ((int32_t)(rmem->acked - seq) < 0) {
+        ++rmem->stats.ack_waits;
+    }
+    while ((int32_t)(rmem->acked - seq) < 0) {
+        if (step(rmem, since) != RMEM_OK) {
+            break;
+        }
+    }
+    return rmem->status;
+}
+
+static bool has_pages(const rmem_t *rmem, uint32_t seq, uint32_t page,
+                      uint32_t count)
+{
+    const rmem_record_t *record = rmem->unacked[seq % RMEM_MAX_UNACKED].records;
+    const rmem_record_t *end    = record +
+                                  rmem->unacked[seq % RMEM_MAX_UNACKED].num;
+
+    for (; record < end; ++record) {
+        if ((record->page < (uint64_t)page + count) &&
+            (page < (uint64_t)record->page + MAX(record->count, 1))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+int rmem_session_settle(rmem_t *rmem, uint32_t page, uint32_t count)
+{
+    uint32_t seq;
+
+    for (seq = rmem->sent; seq != rmem->acked; --seq) {
+        if (has_pages(rmem, seq, page, count)) {
+            return wait_ack(rmem, seq);
+        }
+    }
+    return rmem->status;
+}
+
+uint8_t *rmem_session_buffer(rmem_t *rmem)
+{
+    rmem_session_buffer_t *buffer = &rmem->buffers[rmem->next];
+    ucs_status_ptr_t request = buffer->request;
+
+    buffer->request = NULL;
+    return (rmem_session_finish(rmem, request) == RMEM_OK) ? buffer->data :
+           NULL;
+}
+
+int rmem_session_send(rmem_t *rmem, unsigned records, unsigned flags,
+                      size_t length)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER
+    };
+    rmem_session_buffer_t *buffer  = &rmem->buffers[rmem->next];
+    unsigned place;
+
+    if (wait_ack(rmem, rmem->sent + 1 - RMEM_MAX_UNACKED) != RMEM_OK) {
+        return rmem->status;
+    }
+
+    place = ++rmem->sent % RMEM_MAX_UNACKED;
+    rmem->unacked[place].num = records;
+    memcpy(rmem->unacked[place].records, buffer->data,
+           records * sizeof(rmem_record_t));
+    buffer->header  = (rmem_lines_t){rmem->sent, records, flags};
+    buffer->request = ucp_am_send_nbx(rmem->ep, RMEM_AM_LINES,
+                                      &buffer->header, sizeof(buffer->header),
+                                      buffer->data, length, &param);
+    rmem->next   = (rmem->next + 1) % RMEM_SESSION_BUFFERS;
+    ++rmem->stats.messages;
+    rmem->stats.sent_bytes += sizeof(buffer->header) + length;
+    return UCS_PTR_IS_ERR(buffer->request) ?
+           rmem_session_finish(rmem, buffer->request) : RMEM_OK;
+}
+
+int rmem_session_drop(rmem_t *rmem, uint32_t page, uint32_t count)
+{
+    rmem_record_t record = {page, count, 0};
+    uint8_t *message     = rmem_session_buffer(rmem);
+
+    if (message == NULL) {
+        return rmem->status;
+    }
+
+    memcpy(message, &record, sizeof(record));
+    return rmem_session_send(rmem, 1, RMEM_LINES_FREE, sizeof(record));
+}
+
+int rmem_session_flush(rmem_t *rmem)
+{
+    return wait_ack(rmem, rmem->sent);
+}

@@ -1,0 +1,688 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#define _GNU_SOURCE
+#include "rmem_window.h"
+#include "rmem_cache.h"
+#include "rmem_side.h"
+#include "rmem_sigbus.h"
+#include "rmem_uffd.h"
+
+#include <errno.h>
+#include <linux/userfaultfd.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/param.h>
+#include <sys/syscall.h>
+#include <ucm/api/ucm.h>
+#include <unistd.h>
+
+enum {
+    RMEM_WINDOW_BATCH      = 32,  /* Pages that leave together */
+    RMEM_WINDOW_MIN_FRAMES = 256,
+    RMEM_WINDOW_PRIORITY   = -1000 /* Before others see the calls */
+};
+
+struct rmem_window {
+    rmem_t       *rmem;
+    rmem_uffd_t  uffd;
+    rmem_cache_t cache;
+    char         *bounce; /* Pages that gets bring; registered */
+    const char   *zeros;  /* As many, never written, so without memory */
+    char         *twins;
+    size_t       mapped;  /* Bytes of these three */
+    ucp_mem_h    memh;    /* Of bounce */
+    int          stop_fd; /* Ends the thread */
+    pthread_t    thread;  /* With RMEM_KERNEL_FAULTS */
+};
+
+
+/* ---- to the server ---- */
+
+/* Lines of a dirty page that the server has not. It is protected, or held: then
+ * the kernel may be writing to it, and what is sent now is not all. */
+static uint64_t rmem_window_mask(rmem_window_t *window, uint32_t page)
+{
+    const rmem_frame_t *frame = rmem_cache_frame(&window->cache, page);
+
+    ++window->rmem->stats.dirty_pages;
+    if ((window->rmem->params.flags & RMEM_PAGES) || (frame->holds > 0) ||
+        (frame->twin == RMEM_TWIN_NONE)) {
+        ++window->rmem->stats.untwinned_pages;
+        return UINT64_MAX;
+    }
+
+    return rmem_wire_diff(rmem_uffd_page(&window->uffd, page),
+                     (frame->twin == RMEM_TWIN_ZEROS) ? window->zeros :
+                     window->twins + (size_t)frame->twin * RMEM_PAGE_SIZE);
+}
+
+static int rmem_window_send(rmem_window_t *window, const rmem_record_t *records,
+                            unsigned count)
+{
+    rmem_t *rmem = window->rmem;
+    uint8_t *message, *end;
+    unsigned i;
+
+    if (count == 0) {
+        return RMEM_OK;
+    }
+
+    message = rmem_session_buffer(rmem);
+    if (message == NULL) {
+        return rmem->status;
+    }
+
+    memcpy(message, records, count * sizeof(*records));
+    end = message + count * sizeof(*records);
+    for (i = 0; i < count; ++i) {
+        end = rmem_wire_gather(end,
+                               rmem_uffd_page(&window->uffd, records[i].page),
+                               records[i].mask);
+    }
+    return rmem_session_send(rmem, count, 0, end - message);
+}
+
+/* Where a run of pages ends that begins at i, all dirty ones if so wanted */
+static unsigned rmem_window_run(const rmem_window_t *window,
+                                const uint32_t *pages, unsigned count,
+                                unsigned i, bool is_dirty)
+{
+    const uint8_t *states = window->cache.states;
+
+    for (++i; (i < count) && (pages[i] == pages[i - 1] + 1) &&
+         (!is_dirty || ((states[pages[i]] == RMEM_PAGE_DIRTY) &&
+                        !rmem_cache_frame(&window->cache, pages[i])->holds));
+         ++i) {}
+    return i;
+}
+
+/* Sends what the server has not of some pages that are here, in ascending
+ * order. They are clean then, but for those that are held. If it fails they are
+ * dirty still, and writing to them lifts their protection. */
+static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
+                             unsigned count)
+{
+    rmem_cache_t  *cache = &window->cache;
+    unsigned      num    = 0;
+    rmem_record_t records[RMEM_WINDOW_BATCH];
+    uint64_t      masks[RMEM_WINDOW_BATCH];
+    unsigned      i, end;
+    int           status;
+
+    for (i = 0; i < count; i = end) {
+        end = i + 1;
+        if ((cache->states[pages[i]] == RMEM_PAGE_DIRTY) &&
+            (rmem_cache_frame(cache, pages[i])->holds == 0)) {
+            end    = rmem_window_run(window, pages, count, i, true);
+            status = rmem_uffd_protect(&window->uffd, pages[i], end - i, true);
+            if (status != RMEM_OK) {
+                return status;
+            }
+        }
+    }
+
+    for (i = 0; i < count; ++i) {
+        masks[i] = 0;
+        if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
+            masks[i] = rmem_window_mask(window, pages[i]);
+            if (masks[i] != 0) {
+                records[num++] = (rmem_record_t){pages[i], 0, masks[i]};
+            }
+        }
+    }
+    status = rmem_window_send(window, records, num);
+    for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
+        if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
+            rmem_cache_clean(cache, pages[i], masks[i] != 0);
+            if (rmem_cache_frame(cache, pages[i])->holds > 0) {
+                cache->states[pages[i]] = RMEM_PAGE_DIRTY;
+            }
+        }
+    }
+    return status;
+}
+
+static int rmem_window_evict(rmem_window_t *window)
+{
+    uint32_t pages[RMEM_WINDOW_BATCH];
+    unsigned count, i, end;
+    int      status;
+
+    count  = rmem_cache_victims(&window->cache, pages, RMEM_WINDOW_BATCH);
+    status = (count > 0) ? rmem_window_clean(window, pages, count) :
+             RMEM_ERR_NOMEM;
+    for (i = 0; (i < count) && (status == RMEM_OK); i = end) {
+        end    = rmem_window_run(window, pages, count, i, false);
+        status = rmem_uffd_drop(&window->uffd, pages[i], end - i);
+    }
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    for (i = 0; i < count; ++i) {
+        rmem_cache_evicted(&window->cache, pages[i]);
+    }
+    window->rmem->stats.evicted_pages += count;
+    return RMEM_OK;
+}
+
+
+/* ---- from the server ---- */
+
+/* What pages that are not here have */
+static int rmem_window_get(rmem_window_t *window, uint32_t page, uint32_t count,
+                           const char **source_p)
+{
+    rmem_t *rmem = window->rmem;
+    int    status;
+
+    if (window->cache.states[page] == RMEM_PAGE_VIRGIN) {
+        rmem->stats.virgin_pages += count;
+        *source_p                 = window->zeros;
+        return RMEM_OK;
+    }
+
+    rmem->stats.fetched_pages += count;
+    *source_p                  = window->bounce;
+    status = rmem_session_settle(rmem, page, count);
+    return (status != RMEM_OK) ? status :
+           rmem_session_finish(rmem,
+                               rmem_session_get(rmem, (uint64_t)page *
+                                                RMEM_PAGE_SIZE, window->bounce,
+                                                (size_t)count * RMEM_PAGE_SIZE,
+                                                window->memh));
+}
+
+/* The content of a page with a twin to be is in a local buffer, or protected */
+static void rmem_window_take_twin(rmem_window_t *window, uint32_t page,
+                                  const char *content)
+{
+    uint32_t twin;
+
+    if (rmem_cache_frame(&window->cache, page)->twin == RMEM_TWIN_NONE) {
+        twin = rmem_cache_take_twin(&window->cache, page);
+        if (twin != RMEM_TWIN_NONE) {
+            memcpy(window->twins + (size_t)twin * RMEM_PAGE_SIZE, content,
+                   RMEM_PAGE_SIZE);
+        }
+    }
+}
+
+/* A page comes, and with it those that a stream needs next. Pages of a stream
+ * of writes come dirty and without twins: each would fault once more. */
+static int rmem_window_fetch(rmem_window_t *window, uint32_t page,
+                             bool is_write)
+{
+    rmem_cache_t *cache = &window->cache;
+    uint32_t     count  = rmem_cache_ahead(cache, page);
+    const char   *source;
+    uint32_t     i;
+    int          status = window->rmem->status;
+
+    while ((status == RMEM_OK) &&
+           (cache->used_frames + count > cache->max_frames)) {
+        status = rmem_window_evict(window);
+    }
+    if (status == RMEM_OK) {
+        status = rmem_window_get(window, page, count, &source);
+    }
+    if (status == RMEM_OK) {
+        status = rmem_uffd_copy(&window->uffd, page, count, source, !is_write);
+    }
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    for (i = 0; i < count; ++i) {
+        rmem_cache_add(cache, page + i,
+                       is_write ? RMEM_PAGE_DIRTY : RMEM_PAGE_CLEAN);
+    }
+    if (is_write && (count == 1)) {
+        rmem_window_take_twin(window, page, source);
+    }
+    return RMEM_OK;
+}
+
+/* The first write to a page. A stream may have read ahead what it writes now;
+ * then it is as for pages that come. */
+static int rmem_window_lift(rmem_window_t *window, uint32_t page)
+{
+    uint32_t count = rmem_cache_ahead(&window->cache, page);
+
+    if (count == 1) {
+        rmem_window_take_twin(window, page,
+                              rmem_uffd_page(&window->uffd, page));
+    }
+    memset(window->cache.states + page, RMEM_PAGE_DIRTY, count);
+    return rmem_uffd_protect(&window->uffd, page, count, false);
+}
+
+/* Makes an access possible. Another thread may have done it already. */
+static int rmem_window_fault(rmem_window_t *window, uint32_t page,
+                             bool is_write)
+{
+    if (!rmem_cache_is_here(&window->cache, page)) {
+        return rmem_window_fetch(window, page, is_write);
+    }
+
+    if (!is_write) {
+        return RMEM_OK;
+    }
+
+    return (window->cache.states[page] == RMEM_PAGE_CLEAN) ?
+           rmem_window_lift(window, page) :
+           rmem_uffd_protect(&window->uffd, page, 1, false);
+}
+
+/* A thread has accessed an address; perhaps that of a child of vfork() */
+static int rmem_window_resolve(void *arg, const void *address, bool is_write)
+{
+    rmem_window_t *window = arg;
+    uint32_t page         = ((const char*)address - window->rmem->base) /
+                            RMEM_PAGE_SIZE;
+    int status, cancel;
+
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    ++rmem_inside;
+    if (pthread_mutex_lock(&window->rmem->lock) != 0) {
+        rmem_error(RMEM_ERR_ARG, "a call of librmem, or on_error(), has "
+                   "touched the window");
+        abort();
+    }
+    ++window->rmem->stats.faults;
+    status = rmem_window_fault(window, page, is_write);
+    pthread_mutex_unlock(&window->rmem->lock);
+    --rmem_inside;
+    pthread_setcancelstate(cancel, NULL);
+    return status;
+}
+
+
+/* ---- what the program does with the mapping ---- */
+
+/* A length of zero is refused by the kernel. madvise() takes it: that is right
+ * for advice, which needs no help here. */
+static void rmem_window_on_advice(rmem_window_t *window, ucm_event_t *event)
+{
+    void   *address = event->madvise.addr;
+    size_t length   = roundup(event->madvise.length, RMEM_PAGE_SIZE);
+
+    event->madvise.length = 0;
+    if ((event->madvise.advice == MADV_DONTNEED) &&
+        (rmem_discard(window->rmem, address, length) != RMEM_OK)) {
+        event->madvise.addr = window->rmem->base + 1; /* Is refused */
+    }
+}
+
+/* The window has to stay one mapping: userfaultfd fills no two at a time. The
+ * program's calls are changed to ones that do nothing, or fail with EINVAL. */
+static void rmem_window_on_event(ucm_event_type_t type, ucm_event_t *event,
+                                 void *arg)
+{
+    rmem_window_t *window;
+
+    if (type == UCM_EVENT_MADVISE) {
+        window = rmem_sigbus_find(event->madvise.addr);
+        if ((window != NULL) && (event->madvise.result != 0)) {
+            rmem_window_on_advice(window, event);
+        }
+    } else if (type == UCM_EVENT_MUNMAP) {
+        if (rmem_sigbus_find(event->munmap.address) != NULL) {
+            event->munmap.size = 0;
+        }
+    } else if (rmem_sigbus_find(event->mremap.address) != NULL) {
+        event->mremap.new_size = 0;
+    }
+}
+
+static ucs_status_t rmem_window_hooked;
+
+static void rmem_window_hook(void)
+{
+    rmem_window_hooked = ucm_set_event_handler(UCM_EVENT_MADVISE |
+                                               UCM_EVENT_MUNMAP |
+                                               UCM_EVENT_MREMAP,
+                                               RMEM_WINDOW_PRIORITY,
+                                               rmem_window_on_event, NULL);
+}
+
+
+/* ---- faults that a thread of the window serves ---- */
+
+static void rmem_window_serve_one(rmem_window_t *window,
+                                  const struct uffd_msg *msg)
+{
+    char *address = (char*)(uintptr_t)msg->arg.pagefault.address;
+    uint32_t page = (address - window->rmem->base) / RMEM_PAGE_SIZE;
+
+    if (rmem_window_resolve(window, address, msg->arg.pagefault.flags &
+                            (UFFD_PAGEFAULT_FLAG_WRITE |
+                             UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
+        rmem_uffd_give_up(&window->uffd, page);
+    }
+    /* Also if another fault has brought the page */
+    rmem_uffd_wake(&window->uffd, page);
+}
+
+static void *rmem_window_serve(void *arg)
+{
+    rmem_window_t *window = arg;
+    struct pollfd fds[2]  = {
+        {.fd = window->uffd.fd, .events = POLLIN},
+        {.fd = window->stop_fd, .events = POLLIN}
+    };
+    struct uffd_msg msg;
+
+    ++rmem_inside;
+    while (fds[1].revents == 0) {
+        poll(fds, 2, -1);
+        while (read(window->uffd.fd, &msg, sizeof(msg)) == sizeof(msg)) {
+            if (msg.event == UFFD_EVENT_PAGEFAULT) {
+                rmem_window_serve_one(window, &msg);
+            }
+        }
+    }
+    return NULL;
+}
+
+
+/* ---- calls of the program ---- */
+
+/* Begins a call with a range of the window */
+static int rmem_window_enter(rmem_t *rmem, rmem_guard_t *guard,
+                             const void *address, size_t length,
+                             uint32_t *first, uint32_t *count)
+{
+    size_t at = (const char*)address - rmem->base;
+
+    if ((rmem->window == NULL) || (at > rmem->params.bytes) ||
+        (length > rmem->params.bytes - at)) {
+        return RMEM_ERR_ARG;
+    }
+
+    *first = at / RMEM_PAGE_SIZE;
+    *count = (length == 0) ? 0 :
+             (at + length - 1) / RMEM_PAGE_SIZE - *first + 1;
+    return rmem_enter(rmem, guard);
+}
+
+/* At least a quarter of the frames stays for those that are not held */
+static int rmem_window_hold(rmem_window_t *window, uint32_t first,
+                            uint32_t count, bool is_write)
+{
+    rmem_cache_t *cache = &window->cache;
+    int          status = RMEM_OK;
+    uint32_t     i;
+
+    if (count > cache->max_frames / 4) {
+        return RMEM_ERR_ARG;
+    }
+    if (cache->held + count > cache->max_frames / 4 * 3) {
+        return RMEM_ERR_NOMEM;
+    }
+
+    for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
+        if (cache->states[first + i] !=
+            (is_write ? RMEM_PAGE_DIRTY : RMEM_PAGE_CLEAN)) {
+            status = rmem_window_fault(window, first + i, is_write);
+        }
+        if (status == RMEM_OK) {
+            rmem_cache_hold(cache, first + i);
+        }
+    }
+    if (status != RMEM_OK) {
+        for (--i; i > 0; --i) {
+            rmem_cache_release(cache, first + i - 1);
+        }
+    }
+    return status;
+}
+
+int rmem_hold(rmem_t *rmem, const void *address, size_t length, int write)
+{
+    rmem_guard_t guard;
+    uint32_t first, count;
+    int status;
+
+    status = rmem_window_enter(rmem, &guard, address, length, &first, &count);
+    return (status != RMEM_OK) ? status :
+           rmem_leave(rmem, &guard,
+                      rmem_window_hold(rmem->window, first, count, write));
+}
+
+int rmem_release(rmem_t *rmem, const void *address, size_t length)
+{
+    rmem_guard_t guard;
+    uint32_t first, count, page;
+    rmem_cache_t *cache;
+    int status;
+
+    status = rmem_window_enter(rmem, &guard, address, length, &first, &count);
+    if (status != RMEM_OK) {
+        return status;
+    }
+    cache = &rmem->window->cache;
+    for (page = first; page < first + count; ++page) {
+        if (rmem_cache_is_held(cache, page)) {
+            rmem_cache_release(cache, page);
+        } else {
+            status = RMEM_ERR_ARG;
+        }
+    }
+    return rmem_leave(rmem, &guard, status);
+}
+
+int rmem_window_flush(rmem_window_t *window)
+{
+    uint32_t pages[RMEM_WINDOW_BATCH];
+    unsigned count = 0;
+    uint32_t page;
+    int status     = RMEM_OK;
+
+    for (page = 0; (page < window->cache.pages) && (status == RMEM_OK);
+         ++page) {
+        if (window->cache.states[page] == RMEM_PAGE_DIRTY) {
+            pages[count++] = page;
+        }
+        if (count == RMEM_WINDOW_BATCH) {
+            status = rmem_window_clean(window, pages, count);
+            count  = 0;
+        }
+    }
+    return (status != RMEM_OK) ? status :
+           rmem_window_clean(window, pages, count);
+}
+
+/* Reports the first and the last page that are not virgin, and refuses pages
+ * that are held */
+static int rmem_window_used(const rmem_window_t *window, uint32_t *first,
+                            uint32_t *count)
+{
+    const rmem_cache_t *cache = &window->cache;
+    uint32_t page             = *first;
+    uint32_t end              = page + *count;
+
+    *count = 0;
+    for (; page < end; ++page) {
+        if (cache->states[page] != RMEM_PAGE_VIRGIN) {
+            if (rmem_cache_is_held(cache, page)) {
+                return RMEM_ERR_ARG;
+            }
+            *first = (*count == 0) ? page : *first;
+            *count = page - *first + 1;
+        }
+    }
+    return RMEM_OK;
+}
+
+int rmem_window_discard(rmem_window_t *window, uint32_t first, uint32_t count)
+{
+    int status = rmem_window_used(window, &first, &count);
+    uint32_t i;
+
+    if ((status == RMEM_OK) && (count > 0)) {
+        /* Of virgin pages in between the server has zeros anyway */
+        status = rmem_session_drop(window->rmem, first, count);
+        if (status == RMEM_OK) {
+            status = rmem_uffd_drop(&window->uffd, first, count);
+        }
+        for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
+            rmem_cache_discard(&window->cache, first + i);
+        }
+    }
+    return status;
+}
+
+
+/* ---- map ---- */
+
+/* Divides cache_bytes: buffers, then an eighth for twins, the rest for pages */
+static int rmem_window_init_cache(rmem_window_t *window)
+{
+    const rmem_params_t *params = &window->rmem->params;
+    uint64_t pages  = window->rmem->params.bytes / RMEM_PAGE_SIZE;
+    size_t   buffer = RMEM_CACHE_MAX_AHEAD * RMEM_PAGE_SIZE;
+    size_t   other  = RMEM_SESSION_BYTES + buffer;
+    uint64_t frames = (params->cache_bytes > other) ?
+                      (params->cache_bytes - other) / RMEM_PAGE_SIZE : 0;
+    uint64_t twins;
+
+    if (frames < RMEM_WINDOW_MIN_FRAMES) {
+        return rmem_error(RMEM_ERR_ARG, "a cache of %zu bytes is too small: a "
+                          "window needs %zu", params->cache_bytes,
+                          other + RMEM_WINDOW_MIN_FRAMES * RMEM_PAGE_SIZE);
+    }
+
+    twins   = (params->flags & RMEM_PAGES) ? 0 : frames / 8;
+    frames -= twins;
+    if (frames > pages) {
+        frames = (pages < 4) ? 4 : pages;
+    }
+    window->mapped = 2 * buffer + twins * RMEM_PAGE_SIZE;
+    window->bounce = mmap(NULL, window->mapped, PROT_READ | PROT_WRITE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (window->bounce == MAP_FAILED) {
+        return RMEM_ERR_NOMEM;
+    }
+
+    window->zeros = window->bounce + buffer;
+    window->twins = window->bounce + 2 * buffer;
+    /* A huge page of zeros would be memory */
+    madvise(window->bounce, window->mapped, MADV_NOHUGEPAGE);
+    return (rmem_cache_init(&window->cache, pages, frames, twins) == 0) ?
+           RMEM_OK : RMEM_ERR_NOMEM;
+}
+
+static int rmem_window_start(rmem_window_t *window)
+{
+    sigset_t all, old;
+    int      error;
+
+    window->stop_fd = eventfd(0, EFD_CLOEXEC);
+    if (window->stop_fd < 0) {
+        return RMEM_ERR_NOMEM;
+    }
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_BLOCK, &all, &old);
+    error = pthread_create(&window->thread, NULL, rmem_window_serve, window);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (error != 0) {
+        close(window->stop_fd);
+        window->stop_fd = -1;
+        return RMEM_ERR_NOMEM;
+    }
+    return RMEM_OK;
+}
+
+static int rmem_window_open(rmem_window_t *window)
+{
+    static pthread_once_t once  = PTHREAD_ONCE_INIT;
+    rmem_t *rmem                = window->rmem;
+    bool is_kernel              = (rmem->params.flags & RMEM_KERNEL_FAULTS);
+    ucp_mem_map_params_t params = {
+        .field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS |
+                      UCP_MEM_MAP_PARAM_FIELD_LENGTH,
+        .length     = RMEM_CACHE_MAX_AHEAD * RMEM_PAGE_SIZE
+    };
+    int status;
+
+    status = rmem_window_init_cache(window);
+    if (status == RMEM_OK) {
+        status = rmem_uffd_open(&window->uffd, rmem->params.bytes, is_kernel);
+    }
+    if ((status == RMEM_OK) && is_kernel) {
+        status = rmem_window_start(window);
+    }
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    rmem->base     = window->uffd.base;
+    params.address = window->bounce;
+    pthread_once(&once, rmem_window_hook);
+    if ((rmem_window_hooked != UCS_OK) ||
+        (ucp_mem_map(rmem->side.context, &params, &window->memh) != UCS_OK)) {
+        return rmem_error(RMEM_ERR_UNSUPPORTED, "no window: UCX reports no "
+                          "calls of madvise(), or registers no memory");
+    }
+    return rmem_sigbus_add(window->uffd.base, rmem->params.bytes,
+                           rmem_window_resolve, window);
+}
+
+int rmem_map(rmem_t *rmem, void **base_p)
+{
+    rmem_guard_t guard;
+    rmem_window_t *window;
+    int status;
+
+    status = rmem_enter(rmem, &guard);
+    if (status != RMEM_OK) {
+        return status;
+    }
+    window = calloc(1, sizeof(*window));
+    if ((window == NULL) || (rmem->window != NULL) ||
+        (rmem->status != RMEM_OK)) {
+        free(window);
+        return rmem_leave(rmem, &guard, (rmem->window != NULL) ? RMEM_ERR_ARG :
+                          (window == NULL) ? RMEM_ERR_NOMEM : rmem->status);
+    }
+
+    window->rmem    = rmem;
+    window->uffd.fd = -1;
+    window->stop_fd = -1;
+    status = rmem_window_open(window);
+    if (status == RMEM_OK) {
+        rmem->window = window;
+        *base_p      = rmem->base;
+    } else {
+        rmem_window_close(window);
+        rmem->base = NULL;
+    }
+    return rmem_leave(rmem, &guard, status);
+}
+
+void rmem_window_close(rmem_window_t *window)
+{
+    uint64_t one = 1;
+
+    rmem_sigbus_remove(window->uffd.base);
+    if (window->stop_fd >= 0) {
+        if (write(window->stop_fd, &one, sizeof(one)) == sizeof(one)) {
+            pthread_join(window->thread, NULL);
+        }
+        close(window->stop_fd);
+    }
+    rmem_uffd_close(&window->uffd);
+    if (window->memh != NULL) {
+        ucp_mem_unmap(window->rmem->side.context, window->memh);
+    }
+    if ((window->bounce != NULL) && (window->bounce != MAP_FAILED)) {
+        munmap(window->bounce, window->mapped);
+    }
+    rmem_cache_cleanup(&window->cache);
+    free(window);
+}

@@ -1,0 +1,428 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * rmem_attack ADDRESS:PORT TOKEN-FILE ATTACK
+ *
+ * A client of nprdma-memd that sends what librmem never sends. Ends with 0 if
+ * the server ends this session, or answers as it should, within 20 seconds. The
+ * list is at the end of this file.
+ */
+
+#define _GNU_SOURCE
+#include "rmem.h"
+#include "rmem_side.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    BYTES     = 1 << 20, /* Of the extent */
+    PAGES     = BYTES / RMEM_PAGE_SIZE,
+    MAX_DATA  = 4 << 20,
+    PUT_BYTES = 64 << 10,
+    SECONDS   = 20
+};
+
+#define CHECK(_condition, ...) \
+    do { \
+        if (!(_condition)) { \
+            fprintf(stderr, "rmem_attack: FAILED: " __VA_ARGS__); \
+            fprintf(stderr, "\n"); \
+            exit(1); \
+        } \
+    } while (0)
+
+static struct {
+    rmem_side_t    side;
+    rmem_where_t   where;
+    uint8_t        token[RMEM_TOKEN_SIZE];
+    ucp_ep_h       ep;
+    unsigned       num_ended;  /* Endpoints */
+    int            status;     /* Of WELCOME; 1: none has come */
+    rmem_welcome_t welcome;
+    ucp_rkey_h     rkey;
+    uint32_t       acked;
+    uint8_t        data[MAX_DATA];
+} self = {.status = 1};
+
+static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
+{
+    ++self.num_ended;
+}
+
+/* The key names the range of the extent, which the client itself checks */
+static void forge(uint8_t *key, size_t length)
+{
+    uint64_t range[] = {self.welcome.address, self.welcome.bytes};
+    uint8_t *found   = memmem(key, length, range, sizeof(range));
+
+    CHECK(found != NULL, "the key has no range");
+    range[0] -= PUT_BYTES;
+    range[1] += PUT_BYTES;
+    memcpy(found, range, sizeof(range));
+}
+
+static ucs_status_t
+on_welcome(void *arg, const void *header, size_t header_length, void *data,
+           size_t length, const ucp_am_recv_param_t *param)
+{
+    CHECK(rmem_wire_parse_welcome(header, header_length, length,
+                                  &self.welcome) == NULL, "a wrong WELCOME");
+    self.status = self.welcome.status;
+    if (self.status == RMEM_OK) {
+        forge(data, length);
+        CHECK(ucp_ep_rkey_unpack(self.ep, data, &self.rkey) == UCS_OK,
+              "no key");
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t
+on_ack(void *arg, const void *header, size_t header_length, void *data,
+       size_t length, const ucp_am_recv_param_t *param)
+{
+    self.acked = ((const rmem_ack_t*)header)->seq;
+    return UCS_OK;
+}
+
+static const ucp_am_recv_callback_t callbacks[RMEM_AM_LAST] = {
+    on_ack, on_ack, on_welcome, on_ack, on_ack
+};
+
+static ucp_ep_h new_ep(void)
+{
+    ucp_ep_params_t params = {
+        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
+                            UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr.addr    = (struct sockaddr*)&self.where.addr,
+        .sockaddr.addrlen = self.where.length,
+        .err_mode         = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb   = on_error
+    };
+    ucp_ep_h ep;
+
+    CHECK(ucp_ep_create(self.side.worker, &params, &ep) == UCS_OK, "no ep");
+    return ep;
+}
+
+static ucs_status_ptr_t start(unsigned id, const void *header,
+                              size_t header_length, size_t length,
+                              unsigned flags)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
+        .flags        = flags
+    };
+
+    return ucp_am_send_nbx(self.ep, id, header, header_length, self.data,
+                           length, &param);
+}
+
+static ucs_status_t finish(ucs_status_ptr_t request)
+{
+    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
+
+    if (!UCS_PTR_IS_PTR(request)) {
+        return UCS_PTR_STATUS(request);
+    }
+    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
+        rmem_side_progress(&self.side, -1, 100);
+        CHECK(rmem_now() < end, "a request does not end");
+    }
+    return ucp_request_check_status(request);
+}
+
+/* Until it is sent, or the server has ended the session */
+static void send_am(unsigned id, const void *header, size_t header_length,
+                    size_t length, unsigned flags)
+{
+    finish(start(id, header, header_length, length, flags));
+}
+
+#define EAGER (UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER)
+
+static void progress_until(const unsigned *value, unsigned at_least,
+                           const char *what)
+{
+    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
+
+    while (*value < at_least) {
+        rmem_side_progress(&self.side, -1, 100);
+        CHECK(rmem_now() < end, "%s: not within %d s", what, SECONDS);
+    }
+}
+
+static void hello(uint32_t magic, uint16_t version, uint64_t bytes)
+{
+    rmem_hello_t message = {.magic = magic, .version = version, .bytes = bytes};
+
+    memcpy(message.token, self.token, sizeof(self.token));
+    send_am(RMEM_AM_HELLO, &message, sizeof(message), 0, EAGER);
+}
+
+static void expect_end(void)
+{
+    progress_until(&self.num_ended, 1, "the end of the session");
+}
+
+static void expect_status(int status)
+{
+    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
+
+    while (self.status == 1) {
+        rmem_side_progress(&self.side, -1, 100);
+        CHECK(rmem_now() < end, "no WELCOME");
+    }
+    CHECK(self.status == status, "status %d and not %d", self.status, status);
+}
+
+static void open_session(void)
+{
+    hello(RMEM_WIRE_MAGIC, RMEM_WIRE_VERSION, BYTES);
+    expect_status(RMEM_OK);
+}
+
+/* A message whose records are in the data already */
+static void lines(uint32_t seq, uint16_t records, uint16_t flags, size_t length)
+{
+    rmem_lines_t header = {seq, records, flags};
+
+    send_am(RMEM_AM_LINES, &header, sizeof(header), length, EAGER);
+}
+
+static void record(unsigned i, uint32_t page, uint32_t count, uint64_t mask)
+{
+    ((rmem_record_t*)self.data)[i] = (rmem_record_t){page, count, mask};
+}
+
+static void good_line(uint32_t seq)
+{
+    record(0, 0, 0, 1);
+    lines(seq, 1, 0, sizeof(rmem_record_t) + RMEM_LINE_SIZE);
+}
+
+
+/* ---- attacks ---- */
+
+static void magic(void) { hello(1, RMEM_WIRE_VERSION, BYTES); expect_end(); }
+
+static void version(void)
+{
+    hello(RMEM_WIRE_MAGIC, RMEM_WIRE_VERSION + 1, BYTES);
+    expect_status(RMEM_ERR_UNSUPPORTED);
+    /* What follows is ignored, and the server has the patience to wait */
+    good_line(1);
+    expect_end();
+}
+
+static void long_hello(void)
+{
+    send_am(RMEM_AM_HELLO, self.data, 1000, MAX_DATA, EAGER);
+    expect_end();
+}
+
+static void second_hello(void)
+{
+    open_session();
+    hello(RMEM_WIRE_MAGIC, RMEM_WIRE_VERSION, BYTES);
+    expect_end();
+}
+
+static void no_hello(void) { good_line(1); expect_end(); }
+
+/* It connects and says nothing */
+static void silence(void) { expect_end(); }
+
+static void seq_again(void)
+{
+    open_session();
+    good_line(1);
+    good_line(1);
+    expect_end();
+}
+
+static void rendezvous(void)
+{
+    rmem_lines_t header = {1, 1, 0};
+
+    open_session();
+    record(0, 0, 0, 1);
+    send_am(RMEM_AM_LINES, &header, sizeof(header), MAX_DATA,
+            UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_RNDV);
+    expect_end();
+}
+
+/* Nothing tells the server whose these are: they change nothing */
+static void anonymous(void)
+{
+    rmem_lines_t header = {1, 1, 0};
+
+    open_session();
+    record(0, 0, 0, 1);
+    send_am(RMEM_AM_LINES, &header, sizeof(header),
+            sizeof(rmem_record_t) + RMEM_LINE_SIZE, UCP_AM_SEND_FLAG_EAGER);
+    good_line(1);
+    progress_until(&self.acked, 1, "the ACK");
+    CHECK(self.num_ended == 0, "the session has ended");
+}
+
+/* Without waiting for any ACK, for as long as the server takes it */
+static void flood(void)
+{
+    static rmem_lines_t headers[20000];
+    unsigned seq;
+
+    open_session();
+    record(0, 0, 0, 1);
+    for (seq = 1; (seq < 20000) && (self.num_ended == 0); ++seq) {
+        headers[seq] = (rmem_lines_t){seq, 1, 0};
+        start(RMEM_AM_LINES, &headers[seq], sizeof(headers[seq]),
+              sizeof(rmem_record_t) + RMEM_LINE_SIZE, EAGER);
+    }
+    while ((self.num_ended == 0) && (self.acked < seq - 1)) {
+        rmem_side_progress(&self.side, -1, 100);
+    }
+}
+
+/* Of other memory than its own, the NIC gives what is present, and the server's
+ * software nothing */
+static bool get(void *buffer, size_t length, uint64_t place, bool is_own)
+{
+    static const ucp_request_param_t param;
+    ucs_status_t status = finish(ucp_get_nbx(self.ep, buffer, length, place,
+                                             self.rkey, &param));
+
+    CHECK((status == UCS_OK) || (!is_own && (status == UCS_ERR_INVALID_ADDR)),
+          "get of %zu bytes: %s", length, ucs_status_string(status));
+    return status == UCS_OK;
+}
+
+/* Writes by RDMA to this extent, and to the end of the one before it, whose
+ * client sees to it that nothing has changed there. The first of all attacks,
+ * because the next extent may be in another region. */
+static void put(void)
+{
+    static const size_t lengths[] = {RMEM_LINE_SIZE, RMEM_PAGE_SIZE, PUT_BYTES};
+    static const ucp_request_param_t param;
+    static uint8_t before[PUT_BYTES], after[PUT_BYTES];
+    bool is_own, is_read;
+    uint64_t place;
+    unsigned i;
+
+    memset(self.data, 0xaa, PUT_BYTES);
+    open_session();
+    for (i = 0; i < 6; ++i) {
+        is_own  = (i % 2 == 0);
+        place   = self.welcome.address - (is_own ? 0 : PUT_BYTES);
+        is_read = get(before, lengths[i / 2], place, is_own);
+        CHECK((finish(ucp_put_nbx(self.ep, self.data, lengths[i / 2], place,
+                                  self.rkey, &param)) != UCS_OK) ||
+              (finish(ucp_ep_flush_nbx(self.ep, &param)) != UCS_OK),
+              "put %u succeeds", i);
+        CHECK(!get(after, lengths[i / 2], place, is_own) || !is_read ||
+              !memcmp(before, after, lengths[i / 2]), "put %u lands", i);
+    }
+}
+
+/* Many connections without HELLO: the server has places for 8 and refuses the
+ * others, and ends those without HELLO */
+static void crowd(void)
+{
+    unsigned i;
+
+    for (i = 0; i < 300; ++i) {
+        self.ep = new_ep();
+        ucp_worker_progress(self.side.worker);
+    }
+    progress_until(&self.num_ended, 301, "the end of all connections");
+}
+
+static const struct {
+    const char *name;
+    void       (*run)(void);
+} attacks[] = {
+    {"put", put}, {"magic", magic}, {"version", version},
+    {"long_hello", long_hello}, {"second_hello", second_hello},
+    {"no_hello", no_hello}, {"silence", silence}, {"seq_again", seq_again},
+    {"rendezvous", rendezvous}, {"anonymous", anonymous}, {"flood", flood},
+    {"crowd", crowd}
+};
+
+#define LINE (sizeof(rmem_record_t) + RMEM_LINE_SIZE)
+
+/* One message that ends a session. UCX 1.13 jumps to a random address for an
+ * identifier without a callback. */
+static const struct {
+    const char    *name;
+    unsigned      id;
+    rmem_lines_t  header;
+    size_t        length;
+    rmem_record_t record;
+} messages[] = {
+    {"long_data", RMEM_AM_LINES, {1, 1, 0}, MAX_DATA, {0, 0, 1}},
+    {"behind_extent", RMEM_AM_LINES, {1, 1, 0}, LINE, {PAGES, 0, 1}},
+    {"free_all", RMEM_AM_LINES, {1, 1, 1}, 16, {1, UINT32_MAX, 0}},
+    {"seq_jump", RMEM_AM_LINES, {2, 1, 0}, LINE, {0, 0, 1}},
+    {"of_server", RMEM_AM_WELCOME, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"zero", 0, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"unknown", RMEM_AM_LAST, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"highest", UINT16_MAX, {1, 1, 0}, LINE, {0, 0, 1}}
+};
+
+enum {
+    NUM_ATTACKS  = sizeof(attacks) / sizeof(attacks[0]),
+    NUM_MESSAGES = sizeof(messages) / sizeof(messages[0])
+};
+
+static void attack(const char *name)
+{
+    unsigned i;
+
+    for (i = 0; i < NUM_ATTACKS; ++i) {
+        if (!strcmp(name, attacks[i].name)) {
+            attacks[i].run();
+            return;
+        }
+    }
+    for (i = 0; (i < NUM_MESSAGES) && strcmp(name, messages[i].name); ++i) {
+    }
+    CHECK(i < NUM_MESSAGES, "no attack %s", name);
+    open_session();
+    memcpy(self.data, &messages[i].record, sizeof(messages[i].record));
+    send_am(messages[i].id, &messages[i].header, sizeof(messages[i].header),
+            messages[i].length, EAGER);
+    expect_end();
+}
+
+static void print_names(void)
+{
+    unsigned i;
+
+    for (i = 0; i < NUM_ATTACKS; ++i) {
+        puts(attacks[i].name);
+    }
+    for (i = 0; i < NUM_MESSAGES; ++i) {
+        puts(messages[i].name);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 4, "ADDRESS:PORT TOKEN-FILE ATTACK");
+    if (!strcmp(argv[3], "list")) {
+        print_names();
+        return 0;
+    }
+
+    CHECK((rmem_resolve(argv[1], false, &self.where) == RMEM_OK) &&
+          (rmem_read_token(argv[2], self.token) == RMEM_OK) &&
+          (rmem_side_open(&self.side, callbacks, NULL) == RMEM_OK),
+          "no connection");
+    self.ep = new_ep();
+    attack(argv[3]);
+    _Exit(0); /* Without notice, as an attacker would */
+}
