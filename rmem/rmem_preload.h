@@ -1,0 +1,75 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+#ifndef RMEM_PRELOAD_H_
+#define RMEM_PRELOAD_H_
+
+/*
+ * librmem_preload.so puts large allocations of a program that knows nothing of
+ * it into a window. rmem-run has it loaded into the program and its children.
+ * It needs libc alone: librmem and UCX are loaded when the first allocation is
+ * large enough, so that other processes pay nothing.
+ *
+ * Rules:
+ * R1. The handler of SIGBUS stays, and SIGBUS is never blocked. The program's
+ *     handler is called for other addresses.
+ * R2. The window stays one mapping (rmem_window.h), and is not locked.
+ * R3. System calls get buffers that are held, or local.
+ * R4. What librmem and UCX allocate is local, in their threads, too; and what
+ *     libc allocates for itself, because it gives that to the kernel.
+ * R5. A child of fork() has only local memory. A program that it executes has
+ *     a window of its own, if it needs one.
+ */
+
+#include "rmem.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdbool.h>
+
+/* A function of the program that has a substitute here */
+#define RMEM_PRELOAD_EXPORT __attribute__((visibility("default")))
+
+/* Defines `real`, the function that a substitute stands for */
+#define RMEM_PRELOAD_REAL(name) \
+    static __typeof__(&name) real; \
+    if (real == NULL) { \
+        real = (__typeof__(real))rmem_preload_real(#name); \
+    }
+
+typedef struct {
+    rmem_t *rmem;
+    char   *base;   /* NULL: no window */
+    size_t bytes;
+    size_t part;    /* What a system call may hold */
+    bool   is_used; /* Not with --kernel-faults: R1, R3 */
+
+    /* Functions of librmem, once it is loaded */
+    __typeof__(&rmem_hold)    hold;
+    __typeof__(&rmem_release) release;
+    int (*is_inside)(void);
+    int (*sigaction)(const struct sigaction *action, struct sigaction *old);
+} rmem_preload_t;
+
+extern rmem_preload_t rmem_preload;
+
+void *rmem_preload_real(const char *name);
+
+/* One line to standard error */
+__attribute__((format(printf, 1, 2)))
+void rmem_preload_say(const char *format, ...);
+
+/* Whether the thread is inside of librmem, or of this library's own work */
+bool rmem_preload_is_inside(void);
+
+static inline bool rmem_preload_owns(const void *ptr)
+{
+    return (size_t)((const char*)ptr - rmem_preload.base) < rmem_preload.bytes;
+}
+
+/* Whether a buffer has memory of the window that a system call cannot touch */
+static inline bool rmem_preload_is_window(const void *ptr)
+{
+    return rmem_preload.is_used && rmem_preload_owns(ptr);
+}
+
+#endif

@@ -1,0 +1,130 @@
+/* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
+
+/* R1 and R2: what would take the window's pages from its handler */
+
+#define _GNU_SOURCE
+#include "rmem_preload.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+
+
+/* What the program may block; NULL stays NULL */
+static const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy)
+{
+    if ((set == NULL) || rmem_preload_is_inside()) {
+        return set;
+    }
+
+    *copy = *set;
+    sigdelset(copy, SIGBUS);
+    return copy;
+}
+
+RMEM_PRELOAD_EXPORT
+int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
+{
+    struct sigaction copy;
+
+    RMEM_PRELOAD_REAL(sigaction);
+    if (rmem_preload_is_inside()) {
+        return real(sig, action, old);
+    }
+
+    if (action != NULL) {
+        copy = *action;
+        sigdelset(&copy.sa_mask, SIGBUS);
+        action = &copy;
+    }
+    if ((sig == SIGBUS) && rmem_preload.is_used &&
+        (rmem_preload.sigaction(action, old) == 0)) {
+        return 0;
+    }
+    return real(sig, action, old);
+}
+
+RMEM_PRELOAD_EXPORT
+__sighandler_t signal(int sig, __sighandler_t handler)
+{
+    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
+    struct sigaction old;
+
+    RMEM_PRELOAD_REAL(signal);
+    if (sig != SIGBUS) {
+        return real(sig, handler);
+    }
+    return (sigaction(sig, &action, &old) == 0) ? old.sa_handler : SIG_ERR;
+}
+
+RMEM_PRELOAD_EXPORT
+int sigprocmask(int how, const sigset_t *set, sigset_t *old)
+{
+    sigset_t copy;
+
+    RMEM_PRELOAD_REAL(sigprocmask);
+    return real(how, (how == SIG_UNBLOCK) ? set :
+                     rmem_preload_mask(set, &copy), old);
+}
+
+RMEM_PRELOAD_EXPORT
+int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
+{
+    sigset_t copy;
+
+    RMEM_PRELOAD_REAL(pthread_sigmask);
+    return real(how, (how == SIG_UNBLOCK) ? set :
+                     rmem_preload_mask(set, &copy), old);
+}
+
+/* A handler runs with this mask */
+RMEM_PRELOAD_EXPORT
+int sigsuspend(const sigset_t *set)
+{
+    sigset_t copy;
+
+    RMEM_PRELOAD_REAL(sigsuspend);
+    return real(rmem_preload_mask(set, &copy));
+}
+
+
+/* ---- the mapping ---- */
+
+static bool rmem_preload_is_part(const void *address, size_t length)
+{
+    const char *start = address;
+
+    return (rmem_preload.base != NULL) && !rmem_preload_is_inside() &&
+           (start < rmem_preload.base + rmem_preload.bytes) &&
+           (start + length > rmem_preload.base);
+}
+
+static int rmem_preload_refuse(const char *call, int error)
+{
+    rmem_preload_say("%s() of memory in the window is refused", call);
+    errno = error;
+    return -1;
+}
+
+RMEM_PRELOAD_EXPORT
+int mprotect(void *address, size_t length, int protection)
+{
+    RMEM_PRELOAD_REAL(mprotect);
+    return rmem_preload_is_part(address, length) ?
+           rmem_preload_refuse("mprotect", EINVAL) :
+           real(address, length, protection);
+}
+
+RMEM_PRELOAD_EXPORT
+int mlock(const void *address, size_t length)
+{
+    RMEM_PRELOAD_REAL(mlock);
+    return rmem_preload_is_part(address, length) ?
+           rmem_preload_refuse("mlock", ENOMEM) : real(address, length);
+}
+
+/* Also before there is a window: it could not evict then */
+RMEM_PRELOAD_EXPORT
+int mlockall(int flags)
+{
+    return rmem_preload_refuse("mlockall", EPERM);
+}
