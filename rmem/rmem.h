@@ -86,8 +86,8 @@ void rmem_close(rmem_t *rmem);
  * in the window before the last rmem_flush(). */
 int rmem_map(rmem_t *rmem, void **base_p);
 
-/* The buffer is local memory, or a part of a window that is held. After a
- * failure its content is undefined, and nothing accesses it any more. */
+/* The buffer is local memory. After a failure its content is undefined, and
+ * nothing accesses it any more. */
 int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length);
 
 /* The buffer may be used again at the return; the server has stored it after
@@ -98,11 +98,6 @@ int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer,
 /* Waits until the server has stored all that was written before, also to the
  * window. */
 int rmem_flush(rmem_t *rmem);
-
-/* Keeps pages of the window present, for a system call; at most a quarter of
- * the cache at a time. RMEM_ERR_NOMEM: more than three quarters would be. */
-int rmem_hold(rmem_t *rmem, const void *address, size_t length, int write);
-int rmem_release(rmem_t *rmem, const void *address, size_t length);
 
 /* Whole pages of a range read as zeros then. Without a window the address is an
  * offset in the extent. */

@@ -158,7 +158,6 @@ void rmem_cache_add(rmem_cache_t *cache, uint32_t page, int state)
 
     frame->page          = page;
     frame->twin          = is_remote ? RMEM_TWIN_NONE : RMEM_TWIN_ZEROS;
-    frame->holds         = 0;
     frame->queue         = is_again ? RMEM_QUEUE_AGAIN : RMEM_QUEUE_NEW;
     frame->is_remote     = is_remote;
     cache->links[page]   = index;
@@ -173,43 +172,23 @@ static void rmem_cache_free_frame(rmem_cache_t *cache, uint32_t index)
     --cache->used_frames;
 }
 
-/* The oldest page of a queue that is not held. Held ones are being used, so
- * they become the youngest. */
-static uint32_t rmem_cache_oldest(rmem_cache_t *cache, int queue)
-{
-    uint32_t left = cache->queues[queue].length;
-    uint32_t index;
-
-    for (; left > 0; --left) {
-        index = cache->queues[queue].head;
-        rmem_cache_unlink(cache, index);
-        if (cache->frames[index].holds == 0) {
-            return index;
-        }
-        rmem_cache_push(cache, index);
-    }
-    return RMEM_CACHE_NONE;
-}
-
 uint32_t rmem_cache_victims(rmem_cache_t *cache, uint32_t *pages, uint32_t max)
 {
-    uint32_t count;
-    uint32_t index, place, page;
-    int      queue;
+    rmem_queue_t *queue;
+    uint32_t     count, index, place, page;
 
     for (count = 0; count < max; ++count) {
-        queue = (cache->queues[RMEM_QUEUE_NEW].length > cache->max_frames / 4) ?
-                RMEM_QUEUE_NEW : RMEM_QUEUE_AGAIN;
-        index = rmem_cache_oldest(cache, queue);
-        if (index == RMEM_CACHE_NONE) {
-            index = rmem_cache_oldest(cache, (queue == RMEM_QUEUE_NEW) ?
-                                             RMEM_QUEUE_AGAIN : RMEM_QUEUE_NEW);
-            if (index == RMEM_CACHE_NONE) {
-                break;
-            }
+        queue = &cache->queues[RMEM_QUEUE_NEW];
+        if ((queue->length <= cache->max_frames / 4) &&
+            (cache->queues[RMEM_QUEUE_AGAIN].length > 0)) {
+            queue = &cache->queues[RMEM_QUEUE_AGAIN];
         }
-
-        page = cache->frames[index].page;
+        index = queue->head;
+        if (index == RMEM_CACHE_NONE) {
+            break;
+        }
+        page  = cache->frames[index].page;
+        rmem_cache_unlink(cache, index);
         for (place = count; (place > 0) && (pages[place - 1] > page); --place) {
             pages[place] = pages[place - 1];
         }
@@ -274,14 +253,4 @@ void rmem_cache_clean(rmem_cache_t *cache, uint32_t page, bool is_sent)
         rmem_cache_drop_twin(cache, frame);
     }
     cache->states[page] = RMEM_PAGE_CLEAN;
-}
-
-void rmem_cache_hold(rmem_cache_t *cache, uint32_t page)
-{
-    cache->held += (rmem_cache_frame(cache, page)->holds++ == 0);
-}
-
-void rmem_cache_release(rmem_cache_t *cache, uint32_t page)
-{
-    cache->held -= (--rmem_cache_frame(cache, page)->holds == 0);
 }

@@ -54,7 +54,6 @@ typedef struct {
     uint32_t page;
     uint32_t prev, next; /* In its queue, from old to young; in free frames */
     uint32_t twin;
-    uint32_t holds;      /* System calls that use the page */
     uint8_t  queue;
     bool     is_remote;  /* The server may have something else than zeros */
 } rmem_frame_t;
@@ -79,7 +78,6 @@ typedef struct {
     uint8_t       *states; /* Of all pages */
     uint32_t      pages, max_frames, max_ghosts, max_twins;
     uint32_t      used_frames, free_frame, next_ghost, free_twins;
-    uint32_t      held;    /* Frames with holds */
     rmem_queue_t  queues[RMEM_QUEUE_LAST];
     rmem_stream_t streams[RMEM_CACHE_STREAMS];
     uint64_t      clock;   /* Of the streams */
@@ -99,12 +97,11 @@ uint32_t rmem_cache_ahead(rmem_cache_t *cache, uint32_t page);
 void rmem_cache_add(rmem_cache_t *cache, uint32_t page, int state);
 
 /* Chooses pages that leave, at most max, in ascending order. They are in no
- * queue then: rmem_cache_evicted() has to follow for each. Held pages stay. */
+ * queue then: rmem_cache_evicted() has to follow for each. */
 uint32_t rmem_cache_victims(rmem_cache_t *cache, uint32_t *pages, uint32_t max);
 void rmem_cache_evicted(rmem_cache_t *cache, uint32_t page);
 
-/* The page is virgin again, wherever it was; it is not held. The caller tells
- * the server. */
+/* The page is virgin again, wherever it was. The caller tells the server. */
 void rmem_cache_discard(rmem_cache_t *cache, uint32_t page);
 
 /* A free twin for a present page without one, or RMEM_TWIN_NONE. */
@@ -112,10 +109,6 @@ uint32_t rmem_cache_take_twin(rmem_cache_t *cache, uint32_t page);
 
 /* A present page becomes CLEAN. is_sent: the server gets what it has. */
 void rmem_cache_clean(rmem_cache_t *cache, uint32_t page, bool is_sent);
-
-/* A present page stays until it is released as often. */
-void rmem_cache_hold(rmem_cache_t *cache, uint32_t page);
-void rmem_cache_release(rmem_cache_t *cache, uint32_t page);
 
 static inline int rmem_cache_is_here(const rmem_cache_t *cache, uint32_t page)
 {
@@ -127,13 +120,6 @@ static inline rmem_frame_t *
 rmem_cache_frame(const rmem_cache_t *cache, uint32_t page)
 {
     return &cache->frames[cache->links[page]];
-}
-
-/* Whether a page is here and held */
-static inline bool rmem_cache_is_held(const rmem_cache_t *cache, uint32_t page)
-{
-    return rmem_cache_is_here(cache, page) &&
-           (rmem_cache_frame(cache, page)->holds > 0);
 }
 
 #ifdef __cplusplus

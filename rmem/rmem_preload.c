@@ -16,8 +16,7 @@
 #include <unistd.h>
 
 enum {
-    RMEM_PRELOAD_FAILED = 125, /* As of env(1) and others */
-    RMEM_PRELOAD_PARTS  = 8    /* Of the cache; a system call holds one */
+    RMEM_PRELOAD_FAILED = 125 /* As of env(1) and others */
 };
 
 /* Whether large allocations go to the window */
@@ -100,8 +99,7 @@ static void rmem_preload_unused(uint64_t offset, uint64_t length, void *arg)
 {
     if (rmem_preload_discard(rmem_preload.rmem, rmem_preload.base + offset,
                              length) != RMEM_OK) {
-        rmem_preload_say("memory was freed while a system call used it");
-        abort();
+        rmem_preload_failed(0, NULL);
     }
 }
 
@@ -139,8 +137,6 @@ static int rmem_preload_open(void)
 
     rmem_preload_discard   = rmem_preload_symbol("rmem_discard");
     rmem_preload_stats     = rmem_preload_symbol("rmem_stats");
-    rmem_preload.hold      = rmem_preload_symbol("rmem_hold");
-    rmem_preload.release   = rmem_preload_symbol("rmem_release");
     rmem_preload.sigaction = rmem_preload_symbol("rmem_sigbus_action");
     rmem_preload.is_inside = rmem_preload_symbol("rmem_sigbus_is_inside");
 
@@ -167,7 +163,6 @@ static int rmem_preload_open(void)
     }
     rmem_preload.base    = base;
     rmem_preload.bytes   = params.bytes;
-    rmem_preload.part    = params.cache_bytes / RMEM_PRELOAD_PARTS;
     rmem_preload.is_used = !(params.flags & RMEM_KERNEL_FAULTS);
     return RMEM_PRELOAD_OPEN;
 }
@@ -322,18 +317,16 @@ void *malloc(size_t size)
     void *ptr = rmem_preload_alloc(size, 1, false,
                                    __builtin_return_address(0));
 
-    RMEM_PRELOAD_REAL(malloc);
-    return (ptr != NULL) ? ptr : real(size);
+    return (ptr != NULL) ? ptr : RMEM_PRELOAD_REAL(malloc)(size);
 }
 
 RMEM_PRELOAD_EXPORT
 void free(void *ptr)
 {
-    RMEM_PRELOAD_REAL(free);
     if (rmem_preload_owns(ptr)) {
         rmem_preload_free(ptr);
     } else {
-        real(ptr);
+        RMEM_PRELOAD_REAL(free)(ptr);
     }
 }
 
@@ -341,27 +334,23 @@ void free(void *ptr)
 RMEM_PRELOAD_EXPORT
 void *calloc(size_t count, size_t size)
 {
-    static __typeof__(&calloc) real;
     void *ptr = NULL;
     size_t bytes;
 
     if (rmem_preload_finds) {
         return NULL;
     }
-    if (real == NULL) {
-        real = (__typeof__(real))rmem_preload_real("calloc");
-    }
     if (!__builtin_mul_overflow(count, size, &bytes)) {
         ptr = rmem_preload_alloc(bytes, 1, true, __builtin_return_address(0));
     }
-    return (ptr != NULL) ? ptr : real(count, size);
+    return (ptr != NULL) ? ptr : RMEM_PRELOAD_REAL(calloc)(count, size);
 }
 
 RMEM_PRELOAD_EXPORT
 size_t malloc_usable_size(void *ptr)
 {
-    RMEM_PRELOAD_REAL(malloc_usable_size);
-    return rmem_preload_owns(ptr) ? rmem_preload_size(ptr) : real(ptr);
+    return rmem_preload_owns(ptr) ? rmem_preload_size(ptr) :
+           RMEM_PRELOAD_REAL(malloc_usable_size)(ptr);
 }
 
 /* What grows once grows again: a quarter is added, so that it is copied seldom.
@@ -392,7 +381,6 @@ void *realloc(void *ptr, size_t size)
     void       *copy   = NULL;
     size_t     old;
 
-    RMEM_PRELOAD_REAL(realloc);
     if (!rmem_preload_owns(ptr)) {
         if (ptr == NULL) {
             copy = rmem_preload_alloc(size, 1, false, caller);
@@ -400,7 +388,7 @@ void *realloc(void *ptr, size_t size)
             copy = rmem_preload_move(ptr, malloc_usable_size(ptr), size,
                                      caller);
         }
-        return (copy != NULL) ? copy : real(ptr, size);
+        return (copy != NULL) ? copy : RMEM_PRELOAD_REAL(realloc)(ptr, size);
     }
 
     if (size == 0) {
@@ -433,8 +421,7 @@ void *memalign(size_t align, size_t size)
         ptr = rmem_preload_alloc(size, align + !align, false,
                                  __builtin_return_address(0));
     }
-    RMEM_PRELOAD_REAL(memalign);
-    return (ptr != NULL) ? ptr : real(align, size);
+    return (ptr != NULL) ? ptr : RMEM_PRELOAD_REAL(memalign)(align, size);
 }
 
 RMEM_PRELOAD_EXPORT
@@ -484,9 +471,8 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
 {
     rmem_preload_thread_t *inside;
 
-    RMEM_PRELOAD_REAL(pthread_create);
     if (!rmem_preload_is_inside()) {
-        return real(thread, attr, function, arg);
+        return RMEM_PRELOAD_REAL(pthread_create)(thread, attr, function, arg);
     }
 
     inside = malloc(sizeof(*inside));
@@ -494,5 +480,6 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
         return EAGAIN;
     }
     *inside = (rmem_preload_thread_t){function, arg};
-    return real(thread, attr, rmem_preload_thread, inside);
+    return RMEM_PRELOAD_REAL(pthread_create)(thread, attr, rmem_preload_thread,
+                                             inside);
 }

@@ -13,7 +13,7 @@
  * R1. The handler of SIGBUS stays, and SIGBUS is never blocked. The program's
  *     handler is called for other addresses.
  * R2. The window stays one mapping (rmem_window.h), and is not locked.
- * R3. System calls get buffers that are held, or local.
+ * R3. System calls get local memory; the window's is copied to or from it.
  * R4. What librmem and UCX allocate is local, in their threads, too; and what
  *     libc allocates for itself, because it gives that to the kernel.
  * R5. A child of fork() has only local memory. A program that it executes has
@@ -29,23 +29,23 @@
 /* A function of the program that has a substitute here */
 #define RMEM_PRELOAD_EXPORT __attribute__((visibility("default")))
 
-/* Defines `real`, the function that a substitute stands for */
+/* The function that a substitute stands for */
 #define RMEM_PRELOAD_REAL(name) \
-    static __typeof__(&name) real; \
-    if (real == NULL) { \
-        real = (__typeof__(real))rmem_preload_real(#name); \
-    }
+    ({ \
+        static __typeof__(&name) real_; \
+        if (real_ == NULL) { \
+            real_ = (__typeof__(real_))rmem_preload_real(#name); \
+        } \
+        real_; \
+    })
 
 typedef struct {
     rmem_t *rmem;
     char   *base;   /* NULL: no window */
     size_t bytes;
-    size_t part;    /* What a system call may hold */
     bool   is_used; /* Not with --kernel-faults: R1, R3 */
 
     /* Functions of librmem, once it is loaded */
-    __typeof__(&rmem_hold)    hold;
-    __typeof__(&rmem_release) release;
     int (*is_inside)(void);
     int (*sigaction)(const struct sigaction *action, struct sigaction *old);
 } rmem_preload_t;

@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * R3: the kernel cannot bring pages of the window, so a system call that is
- * given some of it holds them. If there are more than it may hold, it gets the
- * first ones, which is a short transfer; where programs do not expect that,
- * for files and for the functions of <stdio.h>, the rest follows. A call that
- * has failed with EFAULT is never repeated: a datagram would be lost.
+ * R3: the kernel cannot bring pages of the window, so a system call gets local
+ * memory instead of them. This file copies to it before the call, or from it
+ * afterwards, where faults are served as everywhere. Long transfers are made in
+ * parts; a message never is. A call that has failed is never repeated: a
+ * datagram would be lost.
  */
 
 #define _GNU_SOURCE
@@ -13,329 +13,209 @@
 #include "rmem_preload.h"
 
 #include <errno.h>
+#include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 /* Macros of some libc */
 #undef fread_unlocked
 #undef fwrite_unlocked
 
-/* Two more pages than the bytes need, at both ends */
-#define RMEM_PRELOAD_ENDS 8192
+enum {
+    PAGE   = 4096,    /* Buffers begin at one: O_DIRECT needs it */
+    SMALL  = 16384,   /* Is taken from the stack */
+    PART   = 1 << 20, /* Of the window, in one call */
+    EVENTS = 256
+};
 
+/* Functions that get memory of the window; others are made of them */
+typedef enum {
+    CALL_READV,
+    CALL_PREADV,
+    CALL_RECVMSG,
+    CALL_FREAD,
+    CALL_GETRANDOM,
+    CALL_WRITEV, /* From here on the kernel only reads the buffers */
+    CALL_PWRITEV,
+    CALL_SENDMSG,
+    CALL_FWRITE
+} call_kind_t;
 
-/* The length is at most a part. Returns false when other threads hold all that
- * can be held: they are in system calls, which end. */
-static bool rmem_preload_try_hold(const void *ptr, size_t length, bool is_write)
-{
-    return !rmem_preload_is_window(ptr) ||
-           (rmem_preload.hold(rmem_preload.rmem, ptr, length, is_write) !=
-            RMEM_ERR_NOMEM);
-}
-
-static void rmem_preload_wait(unsigned turn)
-{
-    const struct timespec pause = {.tv_nsec = 1000000};
-
-    if (turn == 1000) {
-        rmem_preload_say("waits: system calls hold all of the cache that they "
-                         "may (--cache)");
-    }
-    nanosleep(&pause, NULL);
-}
-
-static void rmem_preload_hold(const void *ptr, size_t length, bool is_write)
-{
-    unsigned turn;
-
-    for (turn = 0; !rmem_preload_try_hold(ptr, length, is_write); ++turn) {
-        rmem_preload_wait(turn);
-    }
-}
-
-static void rmem_preload_release(const void *ptr, size_t length)
-{
-    int error = errno;
-
-    if (rmem_preload_is_window(ptr)) {
-        rmem_preload.release(rmem_preload.rmem, ptr, length);
-        errno = error;
-    }
-}
-
-static size_t rmem_preload_part(const void *ptr, size_t length)
-{
-    return rmem_preload_is_window(ptr) ? MIN(length, rmem_preload.part) :
-           length;
-}
-
-/* Whether more of a file follows at once */
-static bool rmem_preload_is_file(int fd)
-{
-    struct stat info;
-
-    return (fstat(fd, &info) == 0) && S_ISREG(info.st_mode);
-}
-
-/* One call with a buffer. is_write: to the buffer */
-#define RMEM_PRELOAD_HELD(ptr, length, is_write, call) \
-    ({ \
-        __typeof__(call) ret_; \
-        rmem_preload_hold(ptr, length, is_write); \
-        ret_ = call; \
-        rmem_preload_release(ptr, length); \
-        ret_; \
-    })
-
-/* A transfer in parts. The call uses at, part and total. is_all: the rest
- * follows. */
-#define RMEM_PRELOAD_PARTS(buffer, length, is_write, is_all, call) \
-    ({ \
-        size_t total = 0; \
-        size_t part; \
-        ssize_t done; \
-        do { \
-            char *at = (char*)(buffer) + total; \
-            part     = rmem_preload_part(at, (length) - total); \
-            done     = RMEM_PRELOAD_HELD(at, part, is_write, call); \
-            total   += (done > 0) ? done : 0; \
-        } while ((total < (length)) && (done == (ssize_t)part) && (is_all)); \
-        ((done < 0) && (total == 0)) ? -1 : (ssize_t)total; \
-    })
-
-/* Defines a function that transfers `length` bytes of `buffer`. The last
- * arguments are those of the real one. */
-#define RMEM_PRELOAD_CALL(name, params, is_write, is_all, ...) \
-    RMEM_PRELOAD_EXPORT ssize_t name params; \
-    ssize_t name params \
-    { \
-        RMEM_PRELOAD_REAL(name); \
-        return RMEM_PRELOAD_PARTS(buffer, length, is_write, is_all, \
-                                  real(__VA_ARGS__)); \
-    }
-
-RMEM_PRELOAD_CALL(read, (int fd, void *buffer, size_t length), true,
-                  rmem_preload_is_file(fd), fd, at, part)
-RMEM_PRELOAD_CALL(write, (int fd, const void *buffer, size_t length), false,
-                  true, fd, at, part)
-RMEM_PRELOAD_CALL(pread, (int fd, void *buffer, size_t length, off_t offset),
-                  true, true, fd, at, part, offset + total)
-RMEM_PRELOAD_CALL(pread64,
-                  (int fd, void *buffer, size_t length, off64_t offset), true,
-                  true, fd, at, part, offset + total)
-RMEM_PRELOAD_CALL(pwrite,
-                  (int fd, const void *buffer, size_t length, off_t offset),
-                  false, true, fd, at, part, offset + total)
-RMEM_PRELOAD_CALL(pwrite64,
-                  (int fd, const void *buffer, size_t length, off64_t offset),
-                  false, true, fd, at, part, offset + total)
-RMEM_PRELOAD_CALL(recv, (int fd, void *buffer, size_t length, int flags), true,
-                  false, fd, at, part, flags)
-RMEM_PRELOAD_CALL(send, (int fd, const void *buffer, size_t length, int flags),
-                  false, false, fd, at, part, flags)
-RMEM_PRELOAD_CALL(getrandom, (void *buffer, size_t length, unsigned flags),
-                  true, true, at, part, flags)
-
-/* What _FORTIFY_SOURCE makes of these */
-RMEM_PRELOAD_CALL(__read_chk,
-                  (int fd, void *buffer, size_t length, size_t room), true,
-                  rmem_preload_is_file(fd), fd, at, part, room - total)
-RMEM_PRELOAD_CALL(__pread_chk, (int fd, void *buffer, size_t length,
-                                off_t offset, size_t room), true, true, fd, at,
-                  part, offset + total, room - total)
-RMEM_PRELOAD_CALL(__pread64_chk, (int fd, void *buffer, size_t length,
-                                  off64_t offset, size_t room), true, true, fd,
-                  at, part, offset + total, room - total)
-RMEM_PRELOAD_CALL(__recv_chk, (int fd, void *buffer, size_t length,
-                               size_t room, int flags), true, false, fd, at,
-                  part, room, flags)
-
-
-/* ---- addresses and several buffers ---- */
-
-RMEM_PRELOAD_EXPORT
-ssize_t sendto(int fd, const void *buffer, size_t length, int flags,
-               __CONST_SOCKADDR_ARG address, socklen_t address_length)
-{
-    const void *name = *(const void**)&address;
-
-    RMEM_PRELOAD_REAL(sendto);
-    length = rmem_preload_part(buffer, length);
-    return RMEM_PRELOAD_HELD(name, address_length, false,
-                             RMEM_PRELOAD_HELD(buffer, length, false,
-                                               real(fd, buffer, length, flags,
-                                                    address, address_length)));
-}
-
-/* The kernel gets a length of the caller's stack */
-#define RMEM_PRELOAD_RECVFROM(name, params, ...) \
-    RMEM_PRELOAD_EXPORT ssize_t name params; \
-    ssize_t name params \
-    { \
-        void *from     = *(void**)&address; \
-        socklen_t room = (from == NULL) ? 0 : *address_length; \
-        socklen_t size = room; \
-        ssize_t ret; \
-        RMEM_PRELOAD_REAL(name); \
-        length = rmem_preload_part(buffer, length); \
-        ret    = RMEM_PRELOAD_HELD(from, room, true, \
-                                   RMEM_PRELOAD_HELD(buffer, length, true, \
-                                                     real(__VA_ARGS__, address,\
-                                                          &size))); \
-        if ((ret >= 0) && (from != NULL)) { \
-            *address_length = size; \
-        } \
-        return ret; \
-    }
-
-RMEM_PRELOAD_RECVFROM(recvfrom,
-                      (int fd, void *buffer, size_t length, int flags,
-                       __SOCKADDR_ARG address, socklen_t *address_length),
-                      fd, buffer, length, flags)
-RMEM_PRELOAD_RECVFROM(__recvfrom_chk,
-                      (int fd, void *buffer, size_t length, size_t bytes,
-                       int flags, __SOCKADDR_ARG address,
-                       socklen_t *address_length),
-                      fd, buffer, length, bytes, flags)
-
-/* A copy of the first of some buffers, held; threads may have small stacks */
 typedef struct {
-    struct iovec iov[256];
-    int          count; /* 0: none is in the window */
-} rmem_preload_iov_t;
+    call_kind_t        kind;
+    int                fd;
+    const struct iovec *iov;     /* What the program has given */
+    size_t             count;
+    int                flags;
+    off_t              offset;
+    FILE               *file;    /* NULL: none */
+    struct msghdr      *msg;     /* NULL: none */
+    size_t             done;     /* Bytes */
+    bool               is_all;   /* Another part follows a whole one */
+    char               *data;    /* Local memory: for buffers of the window */
+    size_t             room;     /* Of it */
+    void               *control; /* For control data of msg */
+    char               *small;   /* All of it, if it is not mapped */
+    size_t             length;
+} call_t;
 
-static void rmem_preload_release_iov(const rmem_preload_iov_t *held)
+/* A buffer as others are given */
+#define IOV(buffer, length) ((struct iovec[]){{(void*)(buffer), length}}), 1
+
+static bool is_input(const call_t *call)
 {
-    int i;
-
-    for (i = 0; i < held->count; ++i) {
-        rmem_preload_release(held->iov[i].iov_base, held->iov[i].iov_len);
-    }
+    return call->kind < CALL_WRITEV;
 }
 
-/* Returns false, with nothing held, if there is not enough to hold: a thread
- * that waited with some of them held could wait for one that does the same. */
-static bool rmem_preload_try_iov(rmem_preload_iov_t *held,
-                                 const struct iovec *iov, size_t count,
-                                 bool is_write)
+static bool is_any_window(const struct iovec *iov, size_t count)
 {
-    size_t left = rmem_preload.part, max = MIN(count, 256);
-    size_t length;
-    bool is_cut = false;
-
-    held->count = 0;
-    while (((size_t)held->count < max) && !is_cut &&
-           (left > RMEM_PRELOAD_ENDS)) {
-        length = iov[held->count].iov_len;
-        if (rmem_preload_is_window(iov[held->count].iov_base)) {
-            is_cut = (length > left - RMEM_PRELOAD_ENDS);
-            length = is_cut ? left - RMEM_PRELOAD_ENDS : length;
-            left  -= length + RMEM_PRELOAD_ENDS;
-            if (!rmem_preload_try_hold(iov[held->count].iov_base, length,
-                                       is_write)) {
-                rmem_preload_release_iov(held);
-                return false;
-            }
-        }
-        held->iov[held->count] = (struct iovec){iov[held->count].iov_base,
-                                                length};
-        ++held->count;
-    }
-    return true;
-}
-
-/* Returns whether one of them, or their list, is in the window */
-static bool rmem_preload_hold_iov(rmem_preload_iov_t *held,
-                                  const struct iovec *iov, size_t count,
-                                  bool is_write)
-{
-    bool is_used  = rmem_preload_is_window(iov);
-    unsigned turn = 0;
     size_t i;
 
-    for (i = 0; (i < count) && (i < IOV_MAX) && rmem_preload.is_used; ++i) {
-        is_used |= rmem_preload_is_window(iov[i].iov_base);
+    if (!rmem_preload.is_used || (count > IOV_MAX)) {
+        return false;
     }
-    held->count = 0;
-    while (is_used && !rmem_preload_try_iov(held, iov, count, is_write)) {
-        rmem_preload_wait(turn++);
+    for (i = 0; (i < count) && !rmem_preload_owns(iov[i].iov_base); ++i) {
     }
-    return is_used;
+    return (i < count) || rmem_preload_owns(iov);
 }
 
-/* The last argument is what follows fd and the buffers */
-#define RMEM_PRELOAD_CALLV(name, params, is_write, ...) \
-    RMEM_PRELOAD_EXPORT ssize_t name params; \
-    ssize_t name params \
-    { \
-        rmem_preload_iov_t held; \
-        ssize_t ret; \
-        RMEM_PRELOAD_REAL(name); \
-        if ((count < 0) || \
-            !rmem_preload_hold_iov(&held, iov, count, is_write)) { \
-            return real(fd, iov, count __VA_ARGS__); \
-        } \
-        ret = real(fd, held.iov, held.count __VA_ARGS__); \
-        rmem_preload_release_iov(&held); \
-        return ret; \
-    }
-
-RMEM_PRELOAD_CALLV(readv, (int fd, const struct iovec *iov, int count), true)
-RMEM_PRELOAD_CALLV(writev, (int fd, const struct iovec *iov, int count), false)
-RMEM_PRELOAD_CALLV(preadv, (int fd, const struct iovec *iov, int count,
-                            off_t offset), true, , offset)
-RMEM_PRELOAD_CALLV(preadv64, (int fd, const struct iovec *iov, int count,
-                              off64_t offset), true, , offset)
-RMEM_PRELOAD_CALLV(pwritev, (int fd, const struct iovec *iov, int count,
-                             off_t offset), false, , offset)
-RMEM_PRELOAD_CALLV(pwritev64, (int fd, const struct iovec *iov, int count,
-                               off64_t offset), false, , offset)
-
-/* Name and control data are short. `copy` is what the kernel gets. */
-#define RMEM_PRELOAD_MSG(msg, is_write) \
-    ({ \
-        rmem_preload_iov_t held; \
-        ssize_t ret_; \
-        rmem_preload_hold((msg)->msg_name, (msg)->msg_namelen, is_write); \
-        rmem_preload_hold((msg)->msg_control, (msg)->msg_controllen, \
-                          is_write); \
-        if (rmem_preload_hold_iov(&held, (msg)->msg_iov, (msg)->msg_iovlen, \
-                                  is_write)) { \
-            copy.msg_iov    = held.iov; \
-            copy.msg_iovlen = held.count; \
-        } \
-        ret_ = real(fd, &copy, flags); \
-        rmem_preload_release_iov(&held); \
-        rmem_preload_release((msg)->msg_control, (msg)->msg_controllen); \
-        rmem_preload_release((msg)->msg_name, (msg)->msg_namelen); \
-        ret_; \
-    })
-
-RMEM_PRELOAD_EXPORT
-ssize_t sendmsg(int fd, const struct msghdr *msg, int flags)
+/* Bytes of the window in a call */
+static size_t window_bytes(const call_t *call)
 {
-    struct msghdr copy = *msg;
+    size_t sum = 0, i;
 
-    RMEM_PRELOAD_REAL(sendmsg);
-    return RMEM_PRELOAD_MSG(msg, false);
+    for (i = 0; i < call->count; ++i) {
+        if (rmem_preload_owns(call->iov[i].iov_base)) {
+            sum = MIN(sum + call->iov[i].iov_len, SIZE_MAX / 2);
+        }
+    }
+    return sum;
 }
 
-RMEM_PRELOAD_EXPORT
-ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
+/* How long a part is. Messages are not divided, and none is longer than what
+ * the socket buffers. */
+static size_t part_length(call_t *call)
 {
+    int type       = SOCK_STREAM;
+    socklen_t size = sizeof(type);
+    struct stat info;
+
+    call->is_all = true;
+    if ((call->kind == CALL_PREADV) || (call->kind == CALL_PWRITEV) ||
+        (call->fd < 0) || (fstat(call->fd, &info) != 0)) {
+        return PART;
+    }
+    if (!S_ISSOCK(info.st_mode)) {
+        call->is_all = !is_input(call) || S_ISREG(info.st_mode) ||
+                       S_ISBLK(info.st_mode);
+        return PART;
+    }
+
+    getsockopt(call->fd, SOL_SOCKET, SO_TYPE, &type, &size);
+    call->is_all = (!is_input(call) || (call->flags & MSG_WAITALL)) &&
+                   !(call->flags & MSG_PEEK) &&
+                   ((call->msg == NULL) || (call->msg->msg_controllen == 0));
+    return ((type == SOCK_STREAM) && !(call->flags & MSG_PEEK)) ? PART :
+           SIZE_MAX / 2;
+}
+
+/* What the kernel gets next: buffers of the window are replaced by some of the
+ * local memory. places: where the buffers of the program are. Returns their
+ * number; the last one may be cut. */
+static int next_part(const call_t *call, struct iovec *list, char **places,
+                     size_t *length_p)
+{
+    char *data  = call->data;
+    size_t room = call->room;
+    size_t skip = call->done;
+    int num     = 0;
+    size_t i, begin, length, most;
+
+    *length_p = 0;
+    for (i = 0; i < call->count; ++i) {
+        begin       = MIN(skip, call->iov[i].iov_len);
+        skip       -= begin;
+        length      = call->iov[i].iov_len - begin;
+        places[num] = (char*)call->iov[i].iov_base + begin;
+        list[num]   = (struct iovec){places[num], length};
+        most        = SIZE_MAX;
+        if (rmem_preload_owns(places[num])) {
+            most      = rmem_preload.base + rmem_preload.bytes - places[num];
+            most      = MIN(most, room);
+            list[num] = (struct iovec){data, MIN(length, most)};
+            /* With MSG_TRUNC the kernel may leave a buffer as it is */
+            if (!is_input(call) || (call->flags & MSG_TRUNC)) {
+                memcpy(data, places[num], list[num].iov_len);
+            }
+            data += list[num].iov_len;
+            room -= list[num].iov_len;
+        }
+        *length_p += list[num++].iov_len;
+        if (length > most) {
+            break;
+        }
+    }
+    return num;
+}
+
+/* Copies what the kernel has written to buffers that are not the program's */
+static void scatter(const struct iovec *list, char *const *places, int num,
+                    size_t length)
+{
+    size_t part;
+    int i;
+
+    for (i = 0; (i < num) && (length > 0); ++i) {
+        part = MIN(length, list[i].iov_len);
+        if (list[i].iov_base != places[i]) {
+            memcpy(places[i], list[i].iov_base, part);
+        }
+        length -= part;
+    }
+}
+
+/* Name and control data of the window are replaced as well */
+static ssize_t call_msg(const call_t *call, struct iovec *iov, int count)
+{
+    struct msghdr *msg = call->msg;
     struct msghdr copy = *msg;
+    struct sockaddr_storage name;
     ssize_t ret;
 
-    RMEM_PRELOAD_REAL(recvmsg);
-    ret = RMEM_PRELOAD_MSG(msg, true);
+    copy.msg_iov    = iov;
+    copy.msg_iovlen = count;
+    if (rmem_preload_owns(msg->msg_name)) {
+        copy.msg_name    = &name;
+        copy.msg_namelen = MIN(msg->msg_namelen, sizeof(name));
+        memcpy(&name, msg->msg_name, copy.msg_namelen);
+    }
+    if (rmem_preload_owns(msg->msg_control)) {
+        copy.msg_control = call->control;
+        memcpy(copy.msg_control, msg->msg_control, msg->msg_controllen);
+    }
+    if (!is_input(call)) {
+        return RMEM_PRELOAD_REAL(sendmsg)(call->fd, &copy, call->flags);
+    }
+
+    ret = RMEM_PRELOAD_REAL(recvmsg)(call->fd, &copy, call->flags);
     if (ret >= 0) {
+        if (copy.msg_name == &name) {
+            memcpy(msg->msg_name, &name,
+                   MIN(msg->msg_namelen, copy.msg_namelen));
+        }
+        if (copy.msg_control == call->control) {
+            memcpy(msg->msg_control, copy.msg_control, copy.msg_controllen);
+        }
         msg->msg_namelen    = copy.msg_namelen;
         msg->msg_controllen = copy.msg_controllen;
         msg->msg_flags      = copy.msg_flags;
@@ -343,57 +223,304 @@ ssize_t recvmsg(int fd, struct msghdr *msg, int flags)
     return ret;
 }
 
+static ssize_t call_real(const call_t *call, struct iovec *iov, int count)
+{
+    off_t offset = call->offset + call->done;
 
-/* ---- events ---- */
+    switch (call->kind) {
+    case CALL_READV:
+        return RMEM_PRELOAD_REAL(readv)(call->fd, iov, count);
+    case CALL_WRITEV:
+        return RMEM_PRELOAD_REAL(writev)(call->fd, iov, count);
+    case CALL_PREADV:
+        return RMEM_PRELOAD_REAL(preadv)(call->fd, iov, count, offset);
+    case CALL_PWRITEV:
+        return RMEM_PRELOAD_REAL(pwritev)(call->fd, iov, count, offset);
+    case CALL_FREAD:
+        return RMEM_PRELOAD_REAL(fread)(iov->iov_base, 1, iov->iov_len,
+                                        call->file);
+    case CALL_FWRITE:
+        return RMEM_PRELOAD_REAL(fwrite)(iov->iov_base, 1, iov->iov_len,
+                                         call->file);
+    case CALL_GETRANDOM:
+        return RMEM_PRELOAD_REAL(getrandom)(iov->iov_base, iov->iov_len,
+                                            call->flags);
+    default:
+        return call_msg(call, iov, count);
+    }
+}
+
+__attribute__((noinline))
+static ssize_t transfer(call_t *call)
+{
+    char **places      = (char**)(call->data +
+                                  roundup(call->room, sizeof(void*)));
+    struct iovec *list = (struct iovec*)(places + call->count);
+    size_t length;
+    ssize_t ret;
+    int num;
+
+    call->control = list + call->count;
+    do {
+        num = next_part(call, list, places, &length);
+        if ((length == 0) && (call->done > 0)) {
+            break;
+        }
+        ret = call_real(call, list, num);
+        if (ret < 0) {
+            return (call->done > 0) ? (ssize_t)call->done : ret;
+        }
+        if (is_input(call)) {
+            scatter(list, places, num, ret);
+        }
+        call->done += ret;
+    } while (call->is_all && (ret > 0) && ((size_t)ret == length));
+    return call->done;
+}
+
+/* Gets local memory: `small`, if that is enough. The kernel uses the buffers of
+ * MSG_ZEROCOPY for longer than the call. */
+__attribute__((noinline))
+static int begin_call(call_t *call, char *small)
+{
+    size_t window = window_bytes(call);
+
+    call->room   = (window > PART) ? MIN(window, part_length(call)) : window;
+    call->data   = small;
+    call->length = roundup(call->room, sizeof(void*)) +
+                   call->count * (sizeof(struct iovec) + sizeof(char*)) +
+                   (call->msg ? call->msg->msg_controllen : 0);
+    if ((call->length > SMALL) || (call->flags & MSG_ZEROCOPY)) {
+        call->data = (char*)syscall(SYS_mmap, NULL, call->length,
+                                    PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS |
+                                    MAP_NORESERVE, -1, 0);
+        if (call->data == MAP_FAILED) {
+            return -1;
+        }
+    }
+    if (call->file != NULL) {
+        flockfile(call->file);
+    }
+    call->small = small;
+    return 0;
+}
+
+/* Also if the thread is cancelled. These are system calls, because hooks of
+ * memory events are not for signal handlers, where read() may be called. */
+static void end_call(void *arg)
+{
+    call_t *call = arg;
+    int error    = errno;
+
+    if (call->data != call->small) {
+        syscall(SYS_munmap, call->data, call->length);
+    }
+    if (call->file != NULL) {
+        funlockfile(call->file);
+    }
+    errno = error;
+}
+
+/* Makes a call with local memory in place of that of the window */
+static ssize_t bounce(call_t call)
+{
+    _Alignas(PAGE) char small[SMALL];
+    ssize_t ret;
+
+    if (begin_call(&call, small) != 0) {
+        return -1;
+    }
+    pthread_cleanup_push(end_call, &call);
+    ret = transfer(&call);
+    pthread_cleanup_pop(1);
+    return ret;
+}
+
+
+/* ---- functions that are made of others ---- */
+
+/* is_window: whether a buffer is. Arguments of the real function, and what is
+ * called in its place. */
+#define RMEM_PRELOAD_CALL(type, name, params, is_window, args, other) \
+    RMEM_PRELOAD_EXPORT type name params; \
+    type name params \
+    { \
+        return (is_window) ? other : RMEM_PRELOAD_REAL(name) args; \
+    }
+
+/* Of these offsets are the same */
+#define RMEM_PRELOAD_ALIAS(name, other) \
+    RMEM_PRELOAD_EXPORT __typeof__(other) name __attribute__((alias(#other)));
+
+#define IS_WINDOW rmem_preload_is_window(buffer)
+#define FD_BUFFER int fd, void *buffer, size_t length
+
+/* Of _FORTIFY_SOURCE: the real function ends the program */
+#define IS_RIGHT  (IS_WINDOW && (length <= room))
+
+RMEM_PRELOAD_CALL(ssize_t, readv, (int fd, const struct iovec *iov, int count),
+                  is_any_window(iov, count), (fd, iov, count),
+                  bounce((call_t){CALL_READV, fd, iov, count}))
+RMEM_PRELOAD_CALL(ssize_t, writev, (int fd, const struct iovec *iov, int count),
+                  is_any_window(iov, count), (fd, iov, count),
+                  bounce((call_t){CALL_WRITEV, fd, iov, count}))
+RMEM_PRELOAD_CALL(ssize_t, preadv,
+                  (int fd, const struct iovec *iov, int count, off_t offset),
+                  is_any_window(iov, count), (fd, iov, count, offset),
+                  bounce((call_t){CALL_PREADV, fd, iov, count, 0, offset}))
+RMEM_PRELOAD_CALL(ssize_t, pwritev,
+                  (int fd, const struct iovec *iov, int count, off_t offset),
+                  is_any_window(iov, count), (fd, iov, count, offset),
+                  bounce((call_t){CALL_PWRITEV, fd, iov, count, 0, offset}))
+RMEM_PRELOAD_CALL(ssize_t, read, (FD_BUFFER), IS_WINDOW, (fd, buffer, length),
+                  readv(fd, IOV(buffer, length)))
+RMEM_PRELOAD_CALL(ssize_t, __read_chk, (FD_BUFFER, size_t room), IS_RIGHT,
+                  (fd, buffer, length, room), readv(fd, IOV(buffer, length)))
+RMEM_PRELOAD_CALL(ssize_t, write, (int fd, const void *buffer, size_t length),
+                  IS_WINDOW, (fd, buffer, length),
+                  writev(fd, IOV(buffer, length)))
+RMEM_PRELOAD_CALL(ssize_t, pread, (FD_BUFFER, off_t offset), IS_WINDOW,
+                  (fd, buffer, length, offset),
+                  preadv(fd, IOV(buffer, length), offset))
+RMEM_PRELOAD_CALL(ssize_t, __pread_chk,
+                  (FD_BUFFER, off_t offset, size_t room), IS_RIGHT,
+                  (fd, buffer, length, offset, room),
+                  preadv(fd, IOV(buffer, length), offset))
+RMEM_PRELOAD_CALL(ssize_t, pwrite,
+                  (int fd, const void *buffer, size_t length, off_t offset),
+                  IS_WINDOW, (fd, buffer, length, offset),
+                  pwritev(fd, IOV(buffer, length), offset))
+RMEM_PRELOAD_ALIAS(preadv64, preadv)
+RMEM_PRELOAD_ALIAS(pwritev64, pwritev)
+RMEM_PRELOAD_ALIAS(pread64, pread)
+RMEM_PRELOAD_ALIAS(__pread64_chk, __pread_chk)
+RMEM_PRELOAD_ALIAS(pwrite64, pwrite)
+
+static bool is_msg_window(const struct msghdr *msg)
+{
+    return is_any_window(msg->msg_iov, msg->msg_iovlen) ||
+           ((msg->msg_iovlen <= IOV_MAX) &&
+            (rmem_preload_is_window(msg) ||
+             rmem_preload_is_window(msg->msg_name) ||
+             rmem_preload_is_window(msg->msg_control)));
+}
+
+static ssize_t bounce_msg(call_kind_t kind, int fd, const struct msghdr *msg,
+                          int flags)
+{
+    return bounce((call_t){kind, fd, msg->msg_iov, msg->msg_iovlen, flags,
+                           .msg = (struct msghdr*)msg});
+}
+
+RMEM_PRELOAD_CALL(ssize_t, recvmsg, (int fd, struct msghdr *msg, int flags),
+                  is_msg_window(msg), (fd, msg, flags),
+                  bounce_msg(CALL_RECVMSG, fd, msg, flags))
+RMEM_PRELOAD_CALL(ssize_t, sendmsg,
+                  (int fd, const struct msghdr *msg, int flags),
+                  is_msg_window(msg), (fd, msg, flags),
+                  bounce_msg(CALL_SENDMSG, fd, msg, flags))
+
+static ssize_t send_to(int fd, const void *buffer, size_t length, int flags,
+                       const void *address, socklen_t size)
+{
+    struct iovec iov  = {(void*)buffer, length};
+    struct msghdr msg = {(void*)address, size, &iov, 1};
+
+    return sendmsg(fd, &msg, flags);
+}
+
+static ssize_t receive_from(int fd, void *buffer, size_t length, int flags,
+                            void *address, socklen_t *size)
+{
+    struct iovec iov  = {buffer, length};
+    struct msghdr msg = {address, (address != NULL) ? *size : 0, &iov, 1};
+    ssize_t ret       = recvmsg(fd, &msg, flags);
+
+    if ((ret >= 0) && (address != NULL)) {
+        *size = msg.msg_namelen;
+    }
+    return ret;
+}
+
+#define IS_NAMED  (rmem_preload_is_window(*(void**)&address) || \
+                   rmem_preload_is_window(size))
+
+RMEM_PRELOAD_CALL(ssize_t, sendto,
+                  (int fd, const void *buffer, size_t length, int flags,
+                   __CONST_SOCKADDR_ARG address, socklen_t size),
+                  IS_WINDOW || rmem_preload_is_window(*(void**)&address),
+                  (fd, buffer, length, flags, address, size),
+                  send_to(fd, buffer, length, flags, *(void**)&address, size))
+RMEM_PRELOAD_CALL(ssize_t, send,
+                  (int fd, const void *buffer, size_t length, int flags),
+                  IS_WINDOW, (fd, buffer, length, flags),
+                  send_to(fd, buffer, length, flags, NULL, 0))
+RMEM_PRELOAD_CALL(ssize_t, recvfrom,
+                  (FD_BUFFER, int flags, __SOCKADDR_ARG address,
+                   socklen_t *size), IS_WINDOW || IS_NAMED,
+                  (fd, buffer, length, flags, address, size),
+                  receive_from(fd, buffer, length, flags, *(void**)&address,
+                               size))
+RMEM_PRELOAD_CALL(ssize_t, __recvfrom_chk,
+                  (FD_BUFFER, size_t room, int flags, __SOCKADDR_ARG address,
+                   socklen_t *size),
+                  (IS_WINDOW || IS_NAMED) && (length <= room),
+                  (fd, buffer, length, room, flags, address, size),
+                  receive_from(fd, buffer, length, flags, *(void**)&address,
+                               size))
+RMEM_PRELOAD_CALL(ssize_t, recv, (FD_BUFFER, int flags), IS_WINDOW,
+                  (fd, buffer, length, flags),
+                  receive_from(fd, buffer, length, flags, NULL, NULL))
+RMEM_PRELOAD_CALL(ssize_t, __recv_chk, (FD_BUFFER, size_t room, int flags),
+                  IS_RIGHT, (fd, buffer, length, room, flags),
+                  receive_from(fd, buffer, length, flags, NULL, NULL))
+RMEM_PRELOAD_CALL(ssize_t, getrandom,
+                  (void *buffer, size_t length, unsigned flags), IS_WINDOW,
+                  (buffer, length, flags),
+                  bounce((call_t){CALL_GETRANDOM, -1, IOV(buffer, length),
+                                  flags}))
+
+/* <stdio.h> reads and writes large buffers where they are */
+#define IS_STREAM (IS_WINDOW && (size * count > 0))
+#define STREAM    size_t size, size_t count, FILE *file
+
+RMEM_PRELOAD_CALL(size_t, fread, (void *buffer, STREAM), IS_STREAM,
+                  (buffer, size, count, file),
+                  bounce((call_t){CALL_FREAD, -1, IOV(buffer, size * count),
+                                  .file = file}) / size)
+RMEM_PRELOAD_CALL(size_t, fwrite, (const void *buffer, STREAM), IS_STREAM,
+                  (buffer, size, count, file),
+                  bounce((call_t){CALL_FWRITE, -1, IOV(buffer, size * count),
+                                  .file = file}) / size)
+RMEM_PRELOAD_CALL(size_t, fread_unlocked, (void *buffer, STREAM), IS_STREAM,
+                  (buffer, size, count, file), fread(buffer, size, count, file))
+RMEM_PRELOAD_CALL(size_t, fwrite_unlocked, (const void *buffer, STREAM),
+                  IS_STREAM, (buffer, size, count, file),
+                  fwrite(buffer, size, count, file))
+RMEM_PRELOAD_CALL(size_t, __fread_chk, (void *buffer, size_t room, STREAM),
+                  IS_STREAM && (size * count <= room),
+                  (buffer, room, size, count, file),
+                  fread(buffer, size, count, file))
+RMEM_PRELOAD_CALL(size_t, __fread_unlocked_chk,
+                  (void *buffer, size_t room, STREAM),
+                  IS_STREAM && (size * count <= room),
+                  (buffer, room, size, count, file),
+                  fread(buffer, size, count, file))
 
 RMEM_PRELOAD_EXPORT
 int epoll_wait(int fd, struct epoll_event *events, int max, int timeout)
 {
-    size_t length = MAX(max, 0) * sizeof(*events);
+    struct epoll_event local[EVENTS];
+    int ret;
 
-    RMEM_PRELOAD_REAL(epoll_wait);
-    if (length > rmem_preload_part(events, length)) {
-        length = rmem_preload_part(events, length);
-        max    = length / sizeof(*events);
+    if (!rmem_preload_is_window(events)) {
+        return RMEM_PRELOAD_REAL(epoll_wait)(fd, events, max, timeout);
     }
-    return RMEM_PRELOAD_HELD(events, length, true,
-                             real(fd, events, max, timeout));
+
+    ret = RMEM_PRELOAD_REAL(epoll_wait)(fd, local, MIN(max, EVENTS), timeout);
+    if (ret > 0) {
+        memcpy(events, local, ret * sizeof(*events));
+    }
+    return ret;
 }
-
-
-/* ---- <stdio.h>, which reads and writes large buffers where they are ---- */
-
-/* plain: arguments of the whole call; the last ones are those of a part */
-#define RMEM_PRELOAD_STDIO(name, params, is_write, plain, ...) \
-    RMEM_PRELOAD_EXPORT size_t name params; \
-    size_t name params \
-    { \
-        size_t length = size * count; \
-        RMEM_PRELOAD_REAL(name); \
-        if (!rmem_preload_is_window(buffer) || (length == 0)) { \
-            return real plain; \
-        } \
-        return RMEM_PRELOAD_PARTS(buffer, length, is_write, true, \
-                                  (ssize_t)real(__VA_ARGS__)) / size; \
-    }
-
-RMEM_PRELOAD_STDIO(fread, (void *buffer, size_t size, size_t count, FILE *file),
-                   true, (buffer, size, count, file), at, 1, part, file)
-RMEM_PRELOAD_STDIO(fread_unlocked,
-                   (void *buffer, size_t size, size_t count, FILE *file),
-                   true, (buffer, size, count, file), at, 1, part, file)
-RMEM_PRELOAD_STDIO(fwrite,
-                   (const void *buffer, size_t size, size_t count, FILE *file),
-                   false, (buffer, size, count, file), at, 1, part, file)
-RMEM_PRELOAD_STDIO(fwrite_unlocked,
-                   (const void *buffer, size_t size, size_t count, FILE *file),
-                   false, (buffer, size, count, file), at, 1, part, file)
-RMEM_PRELOAD_STDIO(__fread_chk, (void *buffer, size_t room, size_t size,
-                                 size_t count, FILE *file),
-                   true, (buffer, room, size, count, file), at, room - total,
-                   1, part, file)
-RMEM_PRELOAD_STDIO(__fread_unlocked_chk, (void *buffer, size_t room,
-                                          size_t size, size_t count,
-                                          FILE *file),
-                   true, (buffer, room, size, count, file), at, room - total,
-                   1, part, file)

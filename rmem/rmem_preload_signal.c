@@ -26,9 +26,8 @@ int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
 {
     struct sigaction copy;
 
-    RMEM_PRELOAD_REAL(sigaction);
     if (rmem_preload_is_inside()) {
-        return real(sig, action, old);
+        return RMEM_PRELOAD_REAL(sigaction)(sig, action, old);
     }
 
     if (action != NULL) {
@@ -40,7 +39,7 @@ int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
         (rmem_preload.sigaction(action, old) == 0)) {
         return 0;
     }
-    return real(sig, action, old);
+    return RMEM_PRELOAD_REAL(sigaction)(sig, action, old);
 }
 
 RMEM_PRELOAD_EXPORT
@@ -49,9 +48,8 @@ __sighandler_t signal(int sig, __sighandler_t handler)
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     struct sigaction old;
 
-    RMEM_PRELOAD_REAL(signal);
     if (sig != SIGBUS) {
-        return real(sig, handler);
+        return RMEM_PRELOAD_REAL(signal)(sig, handler);
     }
     return (sigaction(sig, &action, &old) == 0) ? old.sa_handler : SIG_ERR;
 }
@@ -61,9 +59,8 @@ int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
     sigset_t copy;
 
-    RMEM_PRELOAD_REAL(sigprocmask);
-    return real(how, (how == SIG_UNBLOCK) ? set :
-                     rmem_preload_mask(set, &copy), old);
+    set = (how == SIG_UNBLOCK) ? set : rmem_preload_mask(set, &copy);
+    return RMEM_PRELOAD_REAL(sigprocmask)(how, set, old);
 }
 
 RMEM_PRELOAD_EXPORT
@@ -71,9 +68,8 @@ int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
     sigset_t copy;
 
-    RMEM_PRELOAD_REAL(pthread_sigmask);
-    return real(how, (how == SIG_UNBLOCK) ? set :
-                     rmem_preload_mask(set, &copy), old);
+    set = (how == SIG_UNBLOCK) ? set : rmem_preload_mask(set, &copy);
+    return RMEM_PRELOAD_REAL(pthread_sigmask)(how, set, old);
 }
 
 /* A handler runs with this mask */
@@ -82,8 +78,7 @@ int sigsuspend(const sigset_t *set)
 {
     sigset_t copy;
 
-    RMEM_PRELOAD_REAL(sigsuspend);
-    return real(rmem_preload_mask(set, &copy));
+    return RMEM_PRELOAD_REAL(sigsuspend)(rmem_preload_mask(set, &copy));
 }
 
 
@@ -108,18 +103,17 @@ static int rmem_preload_refuse(const char *call, int error)
 RMEM_PRELOAD_EXPORT
 int mprotect(void *address, size_t length, int protection)
 {
-    RMEM_PRELOAD_REAL(mprotect);
     return rmem_preload_is_part(address, length) ?
            rmem_preload_refuse("mprotect", EINVAL) :
-           real(address, length, protection);
+           RMEM_PRELOAD_REAL(mprotect)(address, length, protection);
 }
 
 RMEM_PRELOAD_EXPORT
 int mlock(const void *address, size_t length)
 {
-    RMEM_PRELOAD_REAL(mlock);
     return rmem_preload_is_part(address, length) ?
-           rmem_preload_refuse("mlock", ENOMEM) : real(address, length);
+           rmem_preload_refuse("mlock", ENOMEM) :
+           RMEM_PRELOAD_REAL(mlock)(address, length);
 }
 
 /* Also before there is a window: it could not evict then */

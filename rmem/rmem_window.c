@@ -41,14 +41,13 @@ struct rmem_window {
 
 /* ---- to the server ---- */
 
-/* Lines of a dirty page that the server has not. It is protected, or held: then
- * the kernel may be writing to it, and what is sent now is not all. */
+/* Lines of a dirty page that the server has not. The page is protected. */
 static uint64_t rmem_window_mask(rmem_window_t *window, uint32_t page)
 {
     const rmem_frame_t *frame = rmem_cache_frame(&window->cache, page);
 
     ++window->rmem->stats.dirty_pages;
-    if ((window->rmem->params.flags & RMEM_PAGES) || (frame->holds > 0) ||
+    if ((window->rmem->params.flags & RMEM_PAGES) ||
         (frame->twin == RMEM_TWIN_NONE)) {
         ++window->rmem->stats.untwinned_pages;
         return UINT64_MAX;
@@ -93,15 +92,14 @@ static unsigned rmem_window_run(const rmem_window_t *window,
     const uint8_t *states = window->cache.states;
 
     for (++i; (i < count) && (pages[i] == pages[i - 1] + 1) &&
-         (!is_dirty || ((states[pages[i]] == RMEM_PAGE_DIRTY) &&
-                        !rmem_cache_frame(&window->cache, pages[i])->holds));
+         (!is_dirty || (states[pages[i]] == RMEM_PAGE_DIRTY));
          ++i) {}
     return i;
 }
 
 /* Sends what the server has not of some pages that are here, in ascending
- * order. They are clean then, but for those that are held. If it fails they are
- * dirty still, and writing to them lifts their protection. */
+ * order. They are clean then. If it fails they are dirty still, and writing to
+ * them lifts their protection. */
 static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
                              unsigned count)
 {
@@ -114,8 +112,7 @@ static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
 
     for (i = 0; i < count; i = end) {
         end = i + 1;
-        if ((cache->states[pages[i]] == RMEM_PAGE_DIRTY) &&
-            (rmem_cache_frame(cache, pages[i])->holds == 0)) {
+        if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
             end    = rmem_window_run(window, pages, count, i, true);
             status = rmem_uffd_protect(&window->uffd, pages[i], end - i, true);
             if (status != RMEM_OK) {
@@ -137,9 +134,6 @@ static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
     for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
         if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
             rmem_cache_clean(cache, pages[i], masks[i] != 0);
-            if (rmem_cache_frame(cache, pages[i])->holds > 0) {
-                cache->states[pages[i]] = RMEM_PAGE_DIRTY;
-            }
         }
     }
     return status;
@@ -152,8 +146,7 @@ static int rmem_window_evict(rmem_window_t *window)
     int      status;
 
     count  = rmem_cache_victims(&window->cache, pages, RMEM_WINDOW_BATCH);
-    status = (count > 0) ? rmem_window_clean(window, pages, count) :
-             RMEM_ERR_NOMEM;
+    status = rmem_window_clean(window, pages, count);
     for (i = 0; (i < count) && (status == RMEM_OK); i = end) {
         end    = rmem_window_run(window, pages, count, i, false);
         status = rmem_uffd_drop(&window->uffd, pages[i], end - i);
@@ -389,91 +382,7 @@ static void *rmem_window_serve(void *arg)
 }
 
 
-/* ---- calls of the program ---- */
-
-/* Begins a call with a range of the window */
-static int rmem_window_enter(rmem_t *rmem, rmem_guard_t *guard,
-                             const void *address, size_t length,
-                             uint32_t *first, uint32_t *count)
-{
-    size_t at = (const char*)address - rmem->base;
-
-    if ((rmem->window == NULL) || (at > rmem->params.bytes) ||
-        (length > rmem->params.bytes - at)) {
-        return RMEM_ERR_ARG;
-    }
-
-    *first = at / RMEM_PAGE_SIZE;
-    *count = (length == 0) ? 0 :
-             (at + length - 1) / RMEM_PAGE_SIZE - *first + 1;
-    return rmem_enter(rmem, guard);
-}
-
-/* At least a quarter of the frames stays for those that are not held */
-static int rmem_window_hold(rmem_window_t *window, uint32_t first,
-                            uint32_t count, bool is_write)
-{
-    rmem_cache_t *cache = &window->cache;
-    int          status = RMEM_OK;
-    uint32_t     i;
-
-    if (count > cache->max_frames / 4) {
-        return RMEM_ERR_ARG;
-    }
-    if (cache->held + count > cache->max_frames / 4 * 3) {
-        return RMEM_ERR_NOMEM;
-    }
-
-    for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
-        if (cache->states[first + i] !=
-            (is_write ? RMEM_PAGE_DIRTY : RMEM_PAGE_CLEAN)) {
-            status = rmem_window_fault(window, first + i, is_write);
-        }
-        if (status == RMEM_OK) {
-            rmem_cache_hold(cache, first + i);
-        }
-    }
-    if (status != RMEM_OK) {
-        for (--i; i > 0; --i) {
-            rmem_cache_release(cache, first + i - 1);
-        }
-    }
-    return status;
-}
-
-int rmem_hold(rmem_t *rmem, const void *address, size_t length, int write)
-{
-    rmem_guard_t guard;
-    uint32_t first, count;
-    int status;
-
-    status = rmem_window_enter(rmem, &guard, address, length, &first, &count);
-    return (status != RMEM_OK) ? status :
-           rmem_leave(rmem, &guard,
-                      rmem_window_hold(rmem->window, first, count, write));
-}
-
-int rmem_release(rmem_t *rmem, const void *address, size_t length)
-{
-    rmem_guard_t guard;
-    uint32_t first, count, page;
-    rmem_cache_t *cache;
-    int status;
-
-    status = rmem_window_enter(rmem, &guard, address, length, &first, &count);
-    if (status != RMEM_OK) {
-        return status;
-    }
-    cache = &rmem->window->cache;
-    for (page = first; page < first + count; ++page) {
-        if (rmem_cache_is_held(cache, page)) {
-            rmem_cache_release(cache, page);
-        } else {
-            status = RMEM_ERR_ARG;
-        }
-    }
-    return rmem_leave(rmem, &guard, status);
-}
+/* ---- flush and discard ---- */
 
 int rmem_window_flush(rmem_window_t *window)
 {
@@ -496,42 +405,26 @@ int rmem_window_flush(rmem_window_t *window)
            rmem_window_clean(window, pages, count);
 }
 
-/* Reports the first and the last page that are not virgin, and refuses pages
- * that are held */
-static int rmem_window_used(const rmem_window_t *window, uint32_t *first,
-                            uint32_t *count)
-{
-    const rmem_cache_t *cache = &window->cache;
-    uint32_t page             = *first;
-    uint32_t end              = page + *count;
-
-    *count = 0;
-    for (; page < end; ++page) {
-        if (cache->states[page] != RMEM_PAGE_VIRGIN) {
-            if (rmem_cache_is_held(cache, page)) {
-                return RMEM_ERR_ARG;
-            }
-            *first = (*count == 0) ? page : *first;
-            *count = page - *first + 1;
-        }
-    }
-    return RMEM_OK;
-}
-
+/* Of virgin pages the server has zeros anyway */
 int rmem_window_discard(rmem_window_t *window, uint32_t first, uint32_t count)
 {
-    int status = rmem_window_used(window, &first, &count);
-    uint32_t i;
+    const uint8_t *states = window->cache.states;
+    uint32_t      end     = first + count;
+    uint32_t      page;
+    int           status;
 
-    if ((status == RMEM_OK) && (count > 0)) {
-        /* Of virgin pages in between the server has zeros anyway */
-        status = rmem_session_drop(window->rmem, first, count);
-        if (status == RMEM_OK) {
-            status = rmem_uffd_drop(&window->uffd, first, count);
-        }
-        for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
-            rmem_cache_discard(&window->cache, first + i);
-        }
+    for (; (first < end) && (states[first] == RMEM_PAGE_VIRGIN); ++first) {}
+    for (; (first < end) && (states[end - 1] == RMEM_PAGE_VIRGIN); --end) {}
+    if (first == end) {
+        return RMEM_OK;
+    }
+
+    status = rmem_session_drop(window->rmem, first, end - first);
+    if (status == RMEM_OK) {
+        status = rmem_uffd_drop(&window->uffd, first, end - first);
+    }
+    for (page = first; (page < end) && (status == RMEM_OK); ++page) {
+        rmem_cache_discard(&window->cache, page);
     }
     return status;
 }

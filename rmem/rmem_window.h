@@ -10,7 +10,7 @@
  * all the work, in its handler of SIGBUS, which userfaultfd sends it. With
  * RMEM_KERNEL_FAULTS one thread of the window does it, also for accesses of the
  * kernel; otherwise system calls fail with EFAULT where a page is absent or
- * protected, unless it is held.
+ * protected.
  *
  * Rules, each of which has its test in test_rmem_window.cc:
  * 1. Only what is protected is compared with its twin.
@@ -30,7 +30,7 @@
 /* With the mutex. Sends all that was changed. */
 int rmem_window_flush(rmem_window_t *window);
 
-/* With the mutex. Pages read as zeros then; none of them is held. */
+/* With the mutex. Pages read as zeros then. */
 int rmem_window_discard(rmem_window_t *window, uint32_t first, uint32_t count);
 
 /* Unmaps the window; before its session is closed. */

@@ -41,7 +41,7 @@ protected:
     }
 
     /* What has to be true after each step */
-    void check(const std::set<uint32_t> &held)
+    void check()
     {
         std::set<uint32_t> twins(m_cache.twins,
                                  m_cache.twins + m_cache.free_twins);
@@ -58,12 +58,10 @@ protected:
                     ASSERT_TRUE(twins.insert(frame->twin).second);
                 }
             }
-            ASSERT_EQ(held.count(page) > 0, rmem_cache_is_held(&m_cache, page));
         }
         ASSERT_EQ(here, m_cache.used_frames);
         ASSERT_EQ(here, m_cache.queues[RMEM_QUEUE_NEW].length +
                         m_cache.queues[RMEM_QUEUE_AGAIN].length);
-        ASSERT_EQ(held.size(), m_cache.held);
         ASSERT_EQ(m_cache.max_twins, m_cache.free_twins + used);
     }
 
@@ -72,9 +70,8 @@ protected:
 
 TEST_F(test_rmem_cache, random_steps_lose_nothing)
 {
-    const uint32_t     pages = 100, frames = 24, twins = 5;
-    std::mt19937       random(1);
-    std::set<uint32_t> held;
+    const uint32_t pages = 100, frames = 24, twins = 5;
+    std::mt19937   random(1);
 
     init(pages, frames, twins);
     for (unsigned step = 0; (step < 100000) && !HasFailure(); ++step) {
@@ -85,11 +82,6 @@ TEST_F(test_rmem_cache, random_steps_lose_nothing)
             evict(4);
         } else if (!here) {
             rmem_cache_add(&m_cache, page, RMEM_PAGE_CLEAN);
-        } else if (held.erase(page) > 0) {
-            rmem_cache_release(&m_cache, page);
-        } else if ((random() % 8 == 0) && (held.size() < frames / 3)) {
-            rmem_cache_hold(&m_cache, page);
-            held.insert(page);
         } else if (random() % 8 == 0) {
             rmem_cache_discard(&m_cache, page);
             ASSERT_EQ(RMEM_PAGE_VIRGIN, m_cache.states[page]);
@@ -99,7 +91,7 @@ TEST_F(test_rmem_cache, random_steps_lose_nothing)
             }
             m_cache.states[page] = RMEM_PAGE_DIRTY;
         }
-        check(held);
+        check();
     }
 }
 
@@ -112,17 +104,16 @@ TEST_F(test_rmem_cache, pages_leave_in_order)
     for (uint32_t page : {0, 1, 2, 3, 4, 5}) {
         rmem_cache_add(&m_cache, page, RMEM_PAGE_CLEAN);
     }
-    rmem_cache_hold(&m_cache, 1);
-    evict(3); /* 0, 2, 3 */
+    evict(3); /* 0, 1, 2 */
     for (uint32_t page : {0, 2}) {
         rmem_cache_add(&m_cache, page, RMEM_PAGE_CLEAN);
     }
     ASSERT_EQ(2u, rmem_cache_victims(&m_cache, victims, 2));
-    EXPECT_EQ((std::vector<uint32_t>{0, 4}),
+    EXPECT_EQ((std::vector<uint32_t>{0, 3}),
               std::vector<uint32_t>(victims, victims + 2));
-    ASSERT_EQ(2u, rmem_cache_victims(&m_cache, victims, 4)); /* 1 is held */
-    EXPECT_EQ((std::vector<uint32_t>{2, 5}),
-              std::vector<uint32_t>(victims, victims + 2));
+    ASSERT_EQ(3u, rmem_cache_victims(&m_cache, victims, 4)); /* All */
+    EXPECT_EQ((std::vector<uint32_t>{2, 4, 5}),
+              std::vector<uint32_t>(victims, victims + 3));
 }
 
 TEST_F(test_rmem_cache, what_was_never_sent_stays_virgin)
