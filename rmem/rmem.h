@@ -63,10 +63,8 @@ typedef struct {
     uint64_t evicted_pages;
     uint64_t dirty_pages;     /* Evicted ones that were compared or sent */
     uint64_t untwinned_pages; /* Sent whole for lack of a twin */
-    uint64_t read_bytes;      /* From the server */
     uint64_t sent_bytes;      /* To the server, in messages */
     uint64_t messages;
-    uint64_t ack_waits;       /* For a message that the server had not stored */
 } rmem_stats_t;
 
 /**

@@ -20,7 +20,6 @@ int rmem_cache_init(rmem_cache_t *cache, uint32_t pages, uint32_t frames,
     cache->max_ghosts = frames / 2;
     cache->max_twins  = twins;
     cache->free_twins = twins;
-    cache->free_frame = RMEM_CACHE_NONE;
     cache->mapped     = frames * sizeof(*cache->frames) + pages +
                         ((size_t)pages + cache->max_ghosts + twins) *
                         sizeof(uint32_t);
@@ -42,10 +41,9 @@ int rmem_cache_init(rmem_cache_t *cache, uint32_t pages, uint32_t frames,
     for (i = 0; i < twins; ++i) {
         cache->twins[i] = twins - 1 - i;
     }
-    for (i = 0; i < RMEM_QUEUE_LAST; ++i) {
-        cache->queues[i].head = RMEM_CACHE_NONE;
-        cache->queues[i].tail = RMEM_CACHE_NONE;
-    }
+    TAILQ_INIT(&cache->fresh);
+    TAILQ_INIT(&cache->again);
+    TAILQ_INIT(&cache->free);
     return 0;
 }
 
@@ -91,38 +89,10 @@ uint32_t rmem_cache_ahead(rmem_cache_t *cache, uint32_t page)
 
 /* ---- queues ---- */
 
-static void rmem_cache_push(rmem_cache_t *cache, uint32_t index)
+static void rmem_cache_unlink(rmem_cache_t *cache, rmem_frame_t *frame)
 {
-    rmem_frame_t *frame = &cache->frames[index];
-    rmem_queue_t *queue = &cache->queues[frame->queue];
-
-    frame->prev = queue->tail;
-    frame->next = RMEM_CACHE_NONE;
-    if (queue->tail == RMEM_CACHE_NONE) {
-        queue->head = index;
-    } else {
-        cache->frames[queue->tail].next = index;
-    }
-    queue->tail = index;
-    ++queue->length;
-}
-
-static void rmem_cache_unlink(rmem_cache_t *cache, uint32_t index)
-{
-    rmem_frame_t *frame = &cache->frames[index];
-    rmem_queue_t *queue = &cache->queues[frame->queue];
-
-    if (frame->prev == RMEM_CACHE_NONE) {
-        queue->head = frame->next;
-    } else {
-        cache->frames[frame->prev].next = frame->next;
-    }
-    if (frame->next == RMEM_CACHE_NONE) {
-        queue->tail = frame->prev;
-    } else {
-        cache->frames[frame->next].prev = frame->prev;
-    }
-    --queue->length;
+    TAILQ_REMOVE(frame->is_new ? &cache->fresh : &cache->again, frame, entry);
+    cache->new_frames -= frame->is_new;
 }
 
 /* Whether the page is a ghost, which it is no more then */
@@ -140,76 +110,68 @@ static int rmem_cache_take_ghost(rmem_cache_t *cache, uint32_t page)
 
 void rmem_cache_add(rmem_cache_t *cache, uint32_t page, int state)
 {
-    bool         is_remote = (cache->states[page] == RMEM_PAGE_ABSENT);
-    bool         is_again  = rmem_cache_take_ghost(cache, page);
-    uint32_t     index     = cache->free_frame;
-    rmem_frame_t *frame;
+    bool         is_new = !rmem_cache_take_ghost(cache, page);
+    rmem_frame_t *frame = TAILQ_FIRST(&cache->free);
 
-    if (index == RMEM_CACHE_NONE) {
-        /* No frame was given back, so those that follow were never used. They
-         * are in no list, which would take their memory. */
-        index = cache->used_frames;
-        frame = &cache->frames[index];
+    if (frame != NULL) {
+        TAILQ_REMOVE(&cache->free, frame, entry);
     } else {
-        frame             = &cache->frames[index];
-        cache->free_frame = frame->next;
+        /* In no list before, which would take memory */
+        frame = &cache->frames[cache->touched++];
     }
+    frame->page      = page;
+    frame->is_new    = is_new;
+    frame->is_remote = (cache->states[page] == RMEM_PAGE_ABSENT);
+    frame->twin      = frame->is_remote ? RMEM_TWIN_NONE : RMEM_TWIN_ZEROS;
+    TAILQ_INSERT_TAIL(is_new ? &cache->fresh : &cache->again, frame, entry);
+    cache->new_frames += is_new;
     ++cache->used_frames;
-
-    frame->page          = page;
-    frame->twin          = is_remote ? RMEM_TWIN_NONE : RMEM_TWIN_ZEROS;
-    frame->queue         = is_again ? RMEM_QUEUE_AGAIN : RMEM_QUEUE_NEW;
-    frame->is_remote     = is_remote;
-    cache->links[page]   = index;
-    cache->states[page]  = state;
-    rmem_cache_push(cache, index);
+    cache->links[page]  = frame - cache->frames;
+    cache->states[page] = state;
 }
 
-static void rmem_cache_free_frame(rmem_cache_t *cache, uint32_t index)
+static void rmem_cache_free_frame(rmem_cache_t *cache, rmem_frame_t *frame)
 {
-    cache->frames[index].next = cache->free_frame;
-    cache->free_frame         = index;
+    TAILQ_INSERT_HEAD(&cache->free, frame, entry);
     --cache->used_frames;
 }
 
 uint32_t rmem_cache_victims(rmem_cache_t *cache, uint32_t *pages, uint32_t max)
 {
-    rmem_queue_t *queue;
-    uint32_t     count, index, place, page;
+    rmem_frame_t *frame;
+    uint32_t     count, place;
 
     for (count = 0; count < max; ++count) {
-        queue = &cache->queues[RMEM_QUEUE_NEW];
-        if ((queue->length <= cache->max_frames / 4) &&
-            (cache->queues[RMEM_QUEUE_AGAIN].length > 0)) {
-            queue = &cache->queues[RMEM_QUEUE_AGAIN];
+        frame = TAILQ_FIRST(&cache->again);
+        if ((frame == NULL) || (cache->new_frames > cache->max_frames / 4)) {
+            frame = TAILQ_FIRST(&cache->fresh);
         }
-        index = queue->head;
-        if (index == RMEM_CACHE_NONE) {
+        if (frame == NULL) {
             break;
         }
-        page  = cache->frames[index].page;
-        rmem_cache_unlink(cache, index);
-        for (place = count; (place > 0) && (pages[place - 1] > page); --place) {
+
+        rmem_cache_unlink(cache, frame);
+        for (place = count; (place > 0) && (pages[place - 1] > frame->page);
+             --place) {
             pages[place] = pages[place - 1];
         }
-        pages[place] = page;
+        pages[place] = frame->page;
     }
     return count;
 }
 
 void rmem_cache_evicted(rmem_cache_t *cache, uint32_t page)
 {
-    uint32_t index      = cache->links[page];
-    rmem_frame_t *frame = &cache->frames[index];
+    rmem_frame_t *frame = rmem_cache_frame(cache, page);
 
     cache->states[page] = frame->is_remote ? RMEM_PAGE_ABSENT :
                                              RMEM_PAGE_VIRGIN;
-    if (frame->queue == RMEM_QUEUE_NEW) {
+    if (frame->is_new) {
         cache->ghosts[cache->next_ghost] = page;
         cache->links[page]               = cache->next_ghost;
         cache->next_ghost = (cache->next_ghost + 1) % cache->max_ghosts;
     }
-    rmem_cache_free_frame(cache, index);
+    rmem_cache_free_frame(cache, frame);
 }
 
 static void rmem_cache_drop_twin(rmem_cache_t *cache, rmem_frame_t *frame)
@@ -222,12 +184,12 @@ static void rmem_cache_drop_twin(rmem_cache_t *cache, rmem_frame_t *frame)
 
 void rmem_cache_discard(rmem_cache_t *cache, uint32_t page)
 {
-    uint32_t index = cache->links[page];
+    rmem_frame_t *frame = rmem_cache_frame(cache, page);
 
     if (rmem_cache_is_here(cache, page)) {
-        rmem_cache_drop_twin(cache, &cache->frames[index]);
-        rmem_cache_unlink(cache, index);
-        rmem_cache_free_frame(cache, index);
+        rmem_cache_drop_twin(cache, frame);
+        rmem_cache_unlink(cache, frame);
+        rmem_cache_free_frame(cache, frame);
     } else {
         rmem_cache_take_ghost(cache, page);
     }

@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -43,24 +44,17 @@ enum {
     RMEM_CACHE_MAX_AHEAD = 16 /* Pages that one fault brings */
 };
 
-enum {
-    RMEM_QUEUE_NEW,
-    RMEM_QUEUE_AGAIN,
-    RMEM_QUEUE_LAST
-};
-
 /* A place for a page that is here */
-typedef struct {
-    uint32_t page;
-    uint32_t prev, next; /* In its queue, from old to young; in free frames */
-    uint32_t twin;
-    uint8_t  queue;
-    bool     is_remote;  /* The server may have something else than zeros */
+typedef struct rmem_frame {
+    TAILQ_ENTRY(rmem_frame) entry; /* Of its queue, or of free frames */
+    uint32_t                page;
+    uint32_t                twin;
+    bool                    is_new;    /* In the queue of new pages */
+    bool                    is_remote; /* The server may have something else
+                                        * than zeros */
 } rmem_frame_t;
 
-typedef struct {
-    uint32_t head, tail, length;
-} rmem_queue_t;
+typedef TAILQ_HEAD(rmem_queue, rmem_frame) rmem_queue_t; /* From old to young */
 
 /* Faults at consecutive addresses */
 typedef struct {
@@ -77,8 +71,9 @@ typedef struct {
     uint32_t      *twins;  /* Free ones */
     uint8_t       *states; /* Of all pages */
     uint32_t      pages, max_frames, max_ghosts, max_twins;
-    uint32_t      used_frames, free_frame, next_ghost, free_twins;
-    rmem_queue_t  queues[RMEM_QUEUE_LAST];
+    uint32_t      used_frames, new_frames, next_ghost, free_twins;
+    uint32_t      touched; /* Frames that were ever used */
+    rmem_queue_t  fresh, again, free;
     rmem_stream_t streams[RMEM_CACHE_STREAMS];
     uint64_t      clock;   /* Of the streams */
 } rmem_cache_t;

@@ -12,20 +12,10 @@
 /* Of one get: longer ones could take longer than the time for an answer */
 #define READ_MAX ((size_t)64 << 20)
 
-/* The threads that UCX makes take no signals of the program, whose handlers may
- * touch a window: they could wait there for locks that the thread has */
-static int open_session(const char *where, rmem_t *rmem)
-{
-    rmem_guard_t guard;
-    int status = rmem_enter(rmem, &guard);
-
-    return (status != RMEM_OK) ? status :
-           rmem_leave(rmem, &guard, rmem_session_open(rmem, where));
-}
-
 int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
 {
     pthread_mutexattr_t attr;
+    rmem_guard_t guard;
     rmem_t *rmem;
     int status;
 
@@ -46,7 +36,12 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&rmem->lock, &attr);
-    status = open_session(where, rmem);
+    /* The threads that UCX makes take no signals of the program, whose handlers
+     * may touch a window: they could wait there for locks of the thread */
+    status = rmem_enter(rmem, &guard);
+    if (status == RMEM_OK) {
+        status = rmem_leave(rmem, &guard, rmem_session_open(rmem, where));
+    }
     if (status != RMEM_OK) {
         free(rmem);
         return status;
@@ -146,9 +141,18 @@ static int write_part(rmem_t *rmem, uint64_t offset, const void *buffer,
     }
 
     memcpy(data + (offset - start), buffer, length);
-    for (i = 0; i < records; ++i, ++page) {
-        record.page = page;
-        record.mask = rmem_wire_mask(start, end, page);
+    for (i = 0; i < records; ++i) {
+        /* Of lines of the page from the start on, those before the end */
+        record.page = page + i;
+        record.mask = UINT64_MAX;
+        if (i == 0) {
+            record.mask <<= start % RMEM_PAGE_SIZE / RMEM_LINE_SIZE;
+        }
+        if (i == records - 1) {
+            record.mask &= UINT64_MAX >> (RMEM_PAGE_SIZE -
+                                          (end - 1) % RMEM_PAGE_SIZE - 1) /
+                                         RMEM_LINE_SIZE;
+        }
         memcpy(message + i * sizeof(record), &record, sizeof(record));
     }
     return rmem_session_send(rmem, records, 0,

@@ -225,12 +225,11 @@ static void rmem_preload_fini(void)
          RMEM_PRELOAD_OPEN) && rmem_preload_run.is_stats) {
         rmem_preload_stats(rmem_preload.rmem, &stats);
         rmem_preload_say("faults %lu fetched %lu virgin %lu evicted %lu dirty "
-                         "%lu untwinned %lu read_bytes %lu sent_bytes %lu "
-                         "messages %lu ack_waits %lu", stats.faults,
-                         stats.fetched_pages, stats.virgin_pages,
+                         "%lu untwinned %lu sent_bytes %lu messages %lu",
+                         stats.faults, stats.fetched_pages, stats.virgin_pages,
                          stats.evicted_pages, stats.dirty_pages,
-                         stats.untwinned_pages, stats.read_bytes,
-                         stats.sent_bytes, stats.messages, stats.ack_waits);
+                         stats.untwinned_pages, stats.sent_bytes,
+                         stats.messages);
     }
 }
 
@@ -353,17 +352,11 @@ size_t malloc_usable_size(void *ptr)
            RMEM_PRELOAD_REAL(malloc_usable_size)(ptr);
 }
 
-/* What grows once grows again: a quarter is added, so that it is copied seldom.
- * It takes no memory before it is used. */
 static void *rmem_preload_move(void *ptr, size_t old, size_t size,
                                const void *caller)
 {
-    void *copy = (size > old) ? rmem_preload_alloc(size + size / 4, 1, false,
-                                                   caller) : NULL;
+    void *copy = rmem_preload_alloc(size, 1, false, caller);
 
-    if (copy == NULL) {
-        copy = rmem_preload_alloc(size, 1, false, caller);
-    }
     if ((copy == NULL) && rmem_preload_owns(ptr)) {
         copy = malloc(size); /* Of this library, so it is local */
     }

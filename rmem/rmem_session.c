@@ -329,7 +329,6 @@ ucs_status_ptr_t rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer,
     if (rmem->status != RMEM_OK) {
         return UCS_STATUS_PTR(UCS_ERR_CANCELED);
     }
-    rmem->stats.read_bytes += length;
     return ucp_get_nbx(rmem->ep, buffer, length,
                        rmem->welcome.address + offset, rmem->rkey,
                        &param);
@@ -342,13 +341,8 @@ static int wait_ack(rmem_t *rmem, uint32_t seq)
 {
     uint64_t since = rmem_now();
 
-    if ((int32_t)(rmem->acked - seq) < 0) {
-        ++rmem->stats.ack_waits;
-    }
-    while ((int32_t)(rmem->acked - seq) < 0) {
-        if (step(rmem, since) != RMEM_OK) {
-            break;
-        }
+    while (((int32_t)(rmem->acked - seq) < 0) &&
+           (step(rmem, since) == RMEM_OK)) {
     }
     return rmem->status;
 }

@@ -29,12 +29,12 @@ static int rmem_uffd_open_kernel(void)
     int uffd;
 
     if (device >= 0) {
-        uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC | O_NONBLOCK);
+        uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC);
         close(device);
         return uffd;
     }
 
-    uffd = syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
+    uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
     if (uffd < 0) {
         rmem_error(RMEM_ERR_UNSUPPORTED, "system calls cannot touch a window: "
                    "/dev/userfaultfd: %s; and without CAP_SYS_PTRACE "
@@ -55,8 +55,7 @@ static int rmem_uffd_open_descriptor(bool is_kernel)
     if (is_kernel) {
         uffd = rmem_uffd_open_kernel();
     } else {
-        uffd = syscall(SYS_userfaultfd,
-                       O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY);
+        uffd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
         if (uffd < 0) {
             rmem_error(RMEM_ERR_UNSUPPORTED, "no window: userfaultfd: %s",
                        strerror(errno));

@@ -9,10 +9,8 @@
 
 #include <errno.h>
 #include <linux/userfaultfd.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/syscall.h>
@@ -34,8 +32,8 @@ struct rmem_window {
     char         *twins;
     size_t       mapped;  /* Bytes of these three */
     ucp_mem_h    memh;    /* Of bounce */
-    int          stop_fd; /* Ends the thread */
-    pthread_t    thread;  /* With RMEM_KERNEL_FAULTS */
+    pthread_t    thread;  /* With has_thread */
+    bool         has_thread;
 };
 
 
@@ -345,38 +343,25 @@ static void rmem_window_hook(void)
 
 /* ---- faults that a thread of the window serves ---- */
 
-static void rmem_window_serve_one(rmem_window_t *window,
-                                  const struct uffd_msg *msg)
-{
-    char *address = (char*)(uintptr_t)msg->arg.pagefault.address;
-    uint32_t page = (address - window->rmem->base) / RMEM_PAGE_SIZE;
-
-    if (rmem_window_resolve(window, address, msg->arg.pagefault.flags &
-                            (UFFD_PAGEFAULT_FLAG_WRITE |
-                             UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
-        rmem_uffd_give_up(&window->uffd, page);
-    }
-    /* Also if another fault has brought the page */
-    rmem_uffd_wake(&window->uffd, page);
-}
-
 static void *rmem_window_serve(void *arg)
 {
     rmem_window_t *window = arg;
-    struct pollfd fds[2]  = {
-        {.fd = window->uffd.fd, .events = POLLIN},
-        {.fd = window->stop_fd, .events = POLLIN}
-    };
     struct uffd_msg msg;
+    uint32_t page;
+    char *address;
 
     ++rmem_inside;
-    while (fds[1].revents == 0) {
-        poll(fds, 2, -1);
-        while (read(window->uffd.fd, &msg, sizeof(msg)) == sizeof(msg)) {
-            if (msg.event == UFFD_EVENT_PAGEFAULT) {
-                rmem_window_serve_one(window, &msg);
-            }
+    /* Is cancelled there */
+    while (read(window->uffd.fd, &msg, sizeof(msg)) == sizeof(msg)) {
+        address = (char*)(uintptr_t)msg.arg.pagefault.address;
+        page    = (address - window->rmem->base) / RMEM_PAGE_SIZE;
+        if (rmem_window_resolve(window, address, msg.arg.pagefault.flags &
+                                (UFFD_PAGEFAULT_FLAG_WRITE |
+                                 UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
+            rmem_uffd_give_up(&window->uffd, page);
         }
+        /* Also if another fault has brought the page */
+        rmem_uffd_wake(&window->uffd, page);
     }
     return NULL;
 }
@@ -472,23 +457,13 @@ static int rmem_window_init_cache(rmem_window_t *window)
 static int rmem_window_start(rmem_window_t *window)
 {
     sigset_t all, old;
-    int      error;
-
-    window->stop_fd = eventfd(0, EFD_CLOEXEC);
-    if (window->stop_fd < 0) {
-        return RMEM_ERR_NOMEM;
-    }
 
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
-    error = pthread_create(&window->thread, NULL, rmem_window_serve, window);
+    window->has_thread = (pthread_create(&window->thread, NULL,
+                                         rmem_window_serve, window) == 0);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (error != 0) {
-        close(window->stop_fd);
-        window->stop_fd = -1;
-        return RMEM_ERR_NOMEM;
-    }
-    return RMEM_OK;
+    return window->has_thread ? RMEM_OK : RMEM_ERR_NOMEM;
 }
 
 static int rmem_window_open(rmem_window_t *window)
@@ -546,7 +521,6 @@ int rmem_map(rmem_t *rmem, void **base_p)
 
     window->rmem    = rmem;
     window->uffd.fd = -1;
-    window->stop_fd = -1;
     status = rmem_window_open(window);
     if (status == RMEM_OK) {
         rmem->window = window;
@@ -560,14 +534,10 @@ int rmem_map(rmem_t *rmem, void **base_p)
 
 void rmem_window_close(rmem_window_t *window)
 {
-    uint64_t one = 1;
-
     rmem_sigbus_remove(window->uffd.base);
-    if (window->stop_fd >= 0) {
-        if (write(window->stop_fd, &one, sizeof(one)) == sizeof(one)) {
-            pthread_join(window->thread, NULL);
-        }
-        close(window->stop_fd);
+    if (window->has_thread) {
+        pthread_cancel(window->thread);
+        pthread_join(window->thread, NULL);
     }
     rmem_uffd_close(&window->uffd);
     if (window->memh != NULL) {

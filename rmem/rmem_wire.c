@@ -143,17 +143,6 @@ const char *rmem_wire_parse_ack(const void *header, size_t header_length,
     return is_status(ack->status) ? NULL : "ACK has an unknown status";
 }
 
-uint64_t rmem_wire_mask(uint64_t start, uint64_t end, uint64_t page)
-{
-    uint64_t base  = page * RMEM_PAGE_SIZE;
-    uint64_t first = (start > base) ? start - base : 0;
-    uint64_t last  = (end < base + RMEM_PAGE_SIZE) ? end - base :
-                     (uint64_t)RMEM_PAGE_SIZE;
-
-    return (UINT64_MAX << (first / RMEM_LINE_SIZE)) &
-           (UINT64_MAX >> ((RMEM_PAGE_SIZE - last) / RMEM_LINE_SIZE));
-}
-
 /* Without a branch in a line, so that the compiler makes vectors of it */
 uint64_t rmem_wire_diff(const void *page, const void *twin)
 {
@@ -177,11 +166,6 @@ uint64_t rmem_wire_diff(const void *page, const void *twin)
 
 uint8_t *rmem_wire_gather(uint8_t *message, const void *page, uint64_t mask)
 {
-    if (mask == UINT64_MAX) {
-        memcpy(message, page, RMEM_PAGE_SIZE);
-        return message + RMEM_PAGE_SIZE;
-    }
-
     for (; mask != 0; mask &= mask - 1) {
         memcpy(message,
                (const uint8_t*)page + __builtin_ctzll(mask) * RMEM_LINE_SIZE,
@@ -194,11 +178,6 @@ uint8_t *rmem_wire_gather(uint8_t *message, const void *page, uint64_t mask)
 const uint8_t *rmem_wire_scatter(const uint8_t *message, void *page,
                                  uint64_t mask)
 {
-    if (mask == UINT64_MAX) {
-        memcpy(page, message, RMEM_PAGE_SIZE);
-        return message + RMEM_PAGE_SIZE;
-    }
-
     for (; mask != 0; mask &= mask - 1) {
         memcpy((uint8_t*)page + __builtin_ctzll(mask) * RMEM_LINE_SIZE, message,
                RMEM_LINE_SIZE);

@@ -99,10 +99,6 @@ const char *rmem_wire_parse_lines(const void *header, size_t header_length,
 const char *rmem_wire_parse_ack(const void *header, size_t header_length,
                                 size_t length, rmem_ack_t *ack);
 
-/* The lines of a page that are between two offsets in the extent, both of which
- * are borders of lines. Some are. */
-uint64_t rmem_wire_mask(uint64_t start, uint64_t end, uint64_t page);
-
 /* The lines of a page that differ from those of its twin. Both begin at a
  * multiple of 8. */
 uint64_t rmem_wire_diff(const void *page, const void *twin);

@@ -196,16 +196,6 @@ TEST(test_rmem_wire, lines_are_carried)
     }
 }
 
-TEST(test_rmem_wire, masks_of_ranges)
-{
-    EXPECT_EQ(rmem_wire_mask(0, 4096, 0), UINT64_MAX);
-    EXPECT_EQ(rmem_wire_mask(64, 4096 * 3, 0), UINT64_MAX << 1);
-    EXPECT_EQ(rmem_wire_mask(64, 4096 * 3, 1), UINT64_MAX);
-    EXPECT_EQ(rmem_wire_mask(64, 4096 * 2 + 64, 2), 1u);
-    EXPECT_EQ(rmem_wire_mask(4096 - 64, 4096, 0), UINT64_C(1) << 63);
-    EXPECT_EQ(rmem_wire_mask(4096 + 128, 4096 + 256, 1), 0xcu);
-}
-
 /* Against a comparison of bytes */
 TEST(test_rmem_wire, differences_are_found)
 {
