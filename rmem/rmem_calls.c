@@ -15,7 +15,6 @@
 int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
 {
     pthread_mutexattr_t attr;
-    rmem_guard_t guard;
     rmem_t *rmem;
     int status;
 
@@ -38,9 +37,9 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
     pthread_mutex_init(&rmem->lock, &attr);
     /* The threads that UCX makes take no signals of the program, whose handlers
      * may touch a window: they could wait there for locks of the thread */
-    status = rmem_enter(rmem, &guard);
+    status = rmem_enter(rmem);
     if (status == RMEM_OK) {
-        status = rmem_leave(rmem, &guard, rmem_session_open(rmem, where));
+        status = rmem_leave(rmem, rmem_session_open(rmem, where));
     }
     if (status != RMEM_OK) {
         free(rmem);
@@ -62,8 +61,8 @@ void rmem_close(rmem_t *rmem)
 }
 
 /* Begins a call with offsets */
-static int enter_range(rmem_t *rmem, rmem_guard_t *guard, uint64_t offset,
-                       size_t length, bool is_write)
+static int enter_range(rmem_t *rmem, uint64_t offset, size_t length,
+                       bool is_write)
 {
     int status;
 
@@ -73,9 +72,9 @@ static int enter_range(rmem_t *rmem, rmem_guard_t *guard, uint64_t offset,
         return RMEM_ERR_ARG;
     }
 
-    status = rmem_enter(rmem, guard);
+    status = rmem_enter(rmem);
     return ((status == RMEM_OK) && (rmem->status != RMEM_OK)) ?
-           rmem_leave(rmem, guard, rmem->status) : status;
+           rmem_leave(rmem, rmem->status) : status;
 }
 
 /* What messages say of the bytes must be stored before */
@@ -92,8 +91,7 @@ static int fetch(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
 
 int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
 {
-    rmem_guard_t guard;
-    int status = enter_range(rmem, &guard, offset, length, false);
+    int status = enter_range(rmem, offset, length, false);
     size_t part;
 
     if (status != RMEM_OK) {
@@ -106,7 +104,7 @@ int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
         offset += part;
         length -= part;
     }
-    return rmem_leave(rmem, &guard, status);
+    return rmem_leave(rmem, status);
 }
 
 /* One message, of lines that follow each other. The server stores whole lines:
@@ -161,8 +159,7 @@ static int write_part(rmem_t *rmem, uint64_t offset, const void *buffer,
 
 int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer, size_t length)
 {
-    rmem_guard_t guard;
-    int status = enter_range(rmem, &guard, offset, length, true);
+    int status = enter_range(rmem, offset, length, true);
     size_t part;
 
     if (status != RMEM_OK) {
@@ -176,13 +173,12 @@ int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer, size_t length)
         offset += part;
         length -= part;
     }
-    return rmem_leave(rmem, &guard, status);
+    return rmem_leave(rmem, status);
 }
 
 int rmem_flush(rmem_t *rmem)
 {
-    rmem_guard_t guard;
-    int status = rmem_enter(rmem, &guard);
+    int status = rmem_enter(rmem);
 
     if (status != RMEM_OK) {
         return status;
@@ -190,18 +186,17 @@ int rmem_flush(rmem_t *rmem)
     if (rmem->window != NULL) {
         status = rmem_window_flush(rmem->window);
     }
-    return rmem_leave(rmem, &guard, (status != RMEM_OK) ? status :
+    return rmem_leave(rmem, (status != RMEM_OK) ? status :
                       rmem_session_flush(rmem));
 }
 
 int rmem_discard(rmem_t *rmem, void *address, size_t length)
 {
     uint64_t offset = (uintptr_t)address - (uintptr_t)rmem->base;
-    rmem_guard_t guard;
     uint64_t first, end;
     int status;
 
-    status = enter_range(rmem, &guard, offset, length, false);
+    status = enter_range(rmem, offset, length, false);
     if (status != RMEM_OK) {
         return status;
     }
@@ -212,17 +207,16 @@ int rmem_discard(rmem_t *rmem, void *address, size_t length)
                  rmem_window_discard(rmem->window, first, end - first) :
                  rmem_session_drop(rmem, first, end - first);
     }
-    return rmem_leave(rmem, &guard, status);
+    return rmem_leave(rmem, status);
 }
 
 void rmem_stats(const rmem_t *rmem, rmem_stats_t *stats)
 {
     rmem_t *locked = (rmem_t*)rmem;
-    rmem_guard_t guard;
 
     memset(stats, 0, sizeof(*stats));
-    if (rmem_enter(locked, &guard) == RMEM_OK) {
+    if (rmem_enter(locked) == RMEM_OK) {
         *stats = rmem->stats;
-        rmem_leave(locked, &guard, RMEM_OK);
+        rmem_leave(locked, RMEM_OK);
     }
 }

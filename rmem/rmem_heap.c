@@ -25,11 +25,9 @@ typedef struct {
 } rmem_heap_chunk_t;
 
 struct rmem_heap {
-    size_t             mapped; /* Bytes of all that follows */
     rmem_heap_unused_t unused;
     void               *arg;
     uint32_t           chunks;
-    uint32_t           used;   /* Chunks with objects */
     uint32_t           first;  /* No chunk before it is free */
     uint32_t           top;    /* No chunk from it on was ever used */
     uint32_t           room[RMEM_HEAP_CLASSES]; /* None before has any */
@@ -56,7 +54,6 @@ rmem_heap_t *rmem_heap_create(uint64_t bytes, rmem_heap_unused_t unused,
         return NULL;
     }
 
-    heap->mapped = mapped;
     heap->unused = unused;
     heap->arg    = arg;
     heap->chunks = chunks;
@@ -68,11 +65,6 @@ rmem_heap_t *rmem_heap_create(uint64_t bytes, rmem_heap_unused_t unused,
         heap->chunk[chunks - 1].run = chunks;
     }
     return heap;
-}
-
-void rmem_heap_destroy(rmem_heap_t *heap)
-{
-    munmap(heap, heap->mapped);
 }
 
 /* Class + 1 of a size */
@@ -129,7 +121,6 @@ static uint32_t rmem_heap_take(rmem_heap_t *heap, uint32_t run, unsigned what)
     }
     heap->chunk[index].what = what;
     heap->chunk[index].run  = run;
-    heap->used             += run;
     heap->top               = (index + run > heap->top) ? index + run :
                               heap->top;
     for (i = index + 1; i < index + run; ++i) {
@@ -149,7 +140,6 @@ static void rmem_heap_give(rmem_heap_t *heap, uint32_t index)
     heap->unused(index * (uint64_t)RMEM_HEAP_CHUNK,
                  run * (uint64_t)RMEM_HEAP_CHUNK, heap->arg);
     heap->chunk[index].what = RMEM_HEAP_FREE;
-    heap->used             -= run;
     after                   = index + run;
     if (heap->chunk[after].what == RMEM_HEAP_FREE) {
         run += heap->chunk[after].run;
@@ -271,9 +261,4 @@ void rmem_heap_free(rmem_heap_t *heap, uint64_t offset)
     if (--chunk->used == 0) {
         rmem_heap_give(heap, index);
     }
-}
-
-uint64_t rmem_heap_used(const rmem_heap_t *heap)
-{
-    return heap->used * (uint64_t)RMEM_HEAP_CHUNK;
 }

@@ -30,10 +30,9 @@ typedef struct rmem_heap rmem_heap_t;
 typedef void (*rmem_heap_unused_t)(uint64_t offset, uint64_t length, void *arg);
 
 /* bytes: of the window; what exceeds whole chunks is not used. NULL: no memory.
- */
+ * It stays until the process ends. */
 rmem_heap_t *rmem_heap_create(uint64_t bytes, rmem_heap_unused_t unused,
                               void *arg);
-void rmem_heap_destroy(rmem_heap_t *heap);
 
 /* Returns an offset that is a multiple of align, a power of two, or
  * RMEM_HEAP_NONE: no room, or align exceeds a chunk. is_new: nothing was there
@@ -46,9 +45,6 @@ size_t rmem_heap_size(const rmem_heap_t *heap, uint64_t offset);
 
 /* An object begins there. */
 void rmem_heap_free(rmem_heap_t *heap, uint64_t offset);
-
-/* Bytes of chunks with objects */
-uint64_t rmem_heap_used(const rmem_heap_t *heap);
 
 #ifdef __cplusplus
 }

@@ -15,34 +15,44 @@ enum {
 
 /* ---- one call at a time ---- */
 
-static int rmem_unguard(const rmem_guard_t *guard, int status)
+static void restore(const sigset_t *signals, int cancel)
 {
     --rmem_inside;
-    pthread_setcancelstate(guard->cancel, NULL);
-    pthread_sigmask(SIG_SETMASK, &guard->signals, NULL);
-    return status;
+    pthread_setcancelstate(cancel, NULL);
+    pthread_sigmask(SIG_SETMASK, signals, NULL);
 }
 
-int rmem_enter(rmem_t *rmem, rmem_guard_t *guard)
+int rmem_enter(rmem_t *rmem)
 {
-    sigset_t others;
+    sigset_t others, signals;
+    int cancel;
 
     if (rmem->pid != getpid()) {
         return RMEM_ERR_UNSUPPORTED;
     }
 
     rmem_sigbus_others(&others);
-    pthread_sigmask(SIG_BLOCK, &others, &guard->signals);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &guard->cancel);
+    pthread_sigmask(SIG_BLOCK, &others, &signals);
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     ++rmem_inside;
-    return (pthread_mutex_lock(&rmem->lock) == 0) ? RMEM_OK :
-           rmem_unguard(guard, RMEM_ERR_ARG);
+    if (pthread_mutex_lock(&rmem->lock) != 0) {
+        restore(&signals, cancel);
+        return RMEM_ERR_ARG;
+    }
+
+    rmem->signals = signals;
+    rmem->cancel  = cancel;
+    return RMEM_OK;
 }
 
-int rmem_leave(rmem_t *rmem, const rmem_guard_t *guard, int status)
+int rmem_leave(rmem_t *rmem, int status)
 {
+    sigset_t signals = rmem->signals;
+    int cancel       = rmem->cancel;
+
     pthread_mutex_unlock(&rmem->lock);
-    return rmem_unguard(guard, status);
+    restore(&signals, cancel);
+    return status;
 }
 
 
@@ -211,29 +221,6 @@ static const ucp_am_recv_callback_t session_callbacks[RMEM_AM_LAST] = {
 
 /* ---- open and close ---- */
 
-static ucs_status_t connect_to(rmem_t *rmem,
-                               const rmem_where_t *where)
-{
-    ucp_ep_params_t params = {
-        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
-                            UCP_EP_PARAM_FIELD_SOCK_ADDR |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr.addr    = (const struct sockaddr*)&where->addr,
-        .sockaddr.addrlen = where->length,
-        .err_mode         = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb   = on_error,
-        .err_handler.arg  = rmem
-    };
-    ucs_status_t status = ucp_ep_create(rmem->side.worker, &params, &rmem->ep);
-
-    if (status != UCS_OK) {
-        rmem->ep = NULL;
-    }
-    return status;
-}
-
 static int say_hello(rmem_t *rmem, rmem_hello_t *hello)
 {
     ucp_request_param_t param = {
@@ -287,9 +274,10 @@ int rmem_session_open(rmem_t *rmem, const char *where)
         status = rmem->buffers[i].data ? RMEM_OK : RMEM_ERR_NOMEM;
     }
     if (status == RMEM_OK) {
-        status = (connect_to(rmem, &address) != UCS_OK) ?
-                 rmem_error(RMEM_ERR_SERVER, "cannot connect to %s", where) :
-                 say_hello(rmem, &hello);
+        rmem->ep = rmem_side_connect(&rmem->side, &address, on_error, rmem);
+        status   = (rmem->ep == NULL) ?
+                   rmem_error(RMEM_ERR_SERVER, "cannot connect to %s", where) :
+                   say_hello(rmem, &hello);
     }
     if (status == RMEM_OK) {
         rmem->is_open = true;

@@ -30,6 +30,8 @@ typedef struct {
 
 struct rmem {
     pthread_mutex_t       lock;       /* That knows its owner: EDEADLK */
+    sigset_t              signals;    /* Of the owner, before its call */
+    int                   cancel;
     pid_t                 pid;        /* That has the session */
     rmem_params_t         params;     /* bytes: of whole pages */
     rmem_window_t         *window;    /* NULL: none */
@@ -58,19 +60,13 @@ struct rmem {
     } unacked[RMEM_MAX_UNACKED];
 };
 
-/* What a call changes in its thread until it ends: signals are blocked and the
- * thread is not cancelled, because a handler of the program may touch a window,
- * and the mutex has an owner that can go on. */
-typedef struct {
-    sigset_t signals;
-    int      cancel;
-} rmem_guard_t;
-
-/* Begins a call: the next functions need the mutex. RMEM_ERR_UNSUPPORTED in a
- * child of fork(), RMEM_ERR_ARG inside of another call. rmem_leave() returns
- * the status. */
-int rmem_enter(rmem_t *rmem, rmem_guard_t *guard);
-int rmem_leave(rmem_t *rmem, const rmem_guard_t *guard, int status);
+/* Begins a call: the next functions need the mutex. Until its end signals are
+ * blocked and the thread is not cancelled, because a handler of the program may
+ * touch a window, and the mutex has an owner that can go on.
+ * RMEM_ERR_UNSUPPORTED in a child of fork(), RMEM_ERR_ARG inside of another
+ * call. rmem_leave() returns the status. */
+int rmem_enter(rmem_t *rmem);
+int rmem_leave(rmem_t *rmem, int status);
 
 /* Connects, and gets an extent of params.bytes. */
 int rmem_session_open(rmem_t *rmem, const char *where);

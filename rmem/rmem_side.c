@@ -218,6 +218,26 @@ int rmem_resolve(const char *text, bool is_server, rmem_where_t *where)
     return RMEM_OK;
 }
 
+ucp_ep_h rmem_side_connect(rmem_side_t *side, const rmem_where_t *where,
+                           ucp_err_handler_cb_t on_error, void *arg)
+{
+    ucp_ep_params_t params = {
+        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
+                            UCP_EP_PARAM_FIELD_SOCK_ADDR |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
+        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
+        .sockaddr.addr    = (const struct sockaddr*)&where->addr,
+        .sockaddr.addrlen = where->length,
+        .err_mode         = UCP_ERR_HANDLING_MODE_PEER,
+        .err_handler.cb   = on_error,
+        .err_handler.arg  = arg
+    };
+    ucp_ep_h ep;
+
+    return (ucp_ep_create(side->worker, &params, &ep) == UCS_OK) ? ep : NULL;
+}
+
 uint64_t rmem_parse_size(const char *text)
 {
     static const char units[] = "KMGT";

@@ -54,6 +54,11 @@ ucs_status_t rmem_side_finish(rmem_side_t *side, ucs_status_ptr_t request);
 /* ADDRESS:PORT or [ADDRESS]:PORT, to listen at or to connect to */
 int rmem_resolve(const char *text, bool is_server, rmem_where_t *where);
 
+/* NULL: it fails at once. The callback is called at the end of the connection,
+ * also if there is no server. */
+ucp_ep_h rmem_side_connect(rmem_side_t *side, const rmem_where_t *where,
+                           ucp_err_handler_cb_t on_error, void *arg);
+
 /* Bytes, a number that may end in K, M, G or T; 0: not a size of whole pages */
 uint64_t rmem_parse_size(const char *text);
 

@@ -82,16 +82,11 @@ static int rmem_window_send(rmem_window_t *window, const rmem_record_t *records,
     return rmem_session_send(rmem, count, 0, end - message);
 }
 
-/* Where a run of pages ends that begins at i, all dirty ones if so wanted */
-static unsigned rmem_window_run(const rmem_window_t *window,
-                                const uint32_t *pages, unsigned count,
-                                unsigned i, bool is_dirty)
+/* Where a run of pages ends that begins at i */
+static unsigned rmem_window_run(const uint32_t *pages, unsigned count,
+                                unsigned i)
 {
-    const uint8_t *states = window->cache.states;
-
-    for (++i; (i < count) && (pages[i] == pages[i - 1] + 1) &&
-         (!is_dirty || (states[pages[i]] == RMEM_PAGE_DIRTY));
-         ++i) {}
+    for (++i; (i < count) && (pages[i] == pages[i - 1] + 1); ++i) {}
     return i;
 }
 
@@ -109,13 +104,10 @@ static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
     int           status;
 
     for (i = 0; i < count; i = end) {
-        end = i + 1;
-        if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
-            end    = rmem_window_run(window, pages, count, i, true);
-            status = rmem_uffd_protect(&window->uffd, pages[i], end - i, true);
-            if (status != RMEM_OK) {
-                return status;
-            }
+        end    = rmem_window_run(pages, count, i);
+        status = rmem_uffd_protect(&window->uffd, pages[i], end - i, true);
+        if (status != RMEM_OK) {
+            return status;
         }
     }
 
@@ -146,7 +138,7 @@ static int rmem_window_evict(rmem_window_t *window)
     count  = rmem_cache_victims(&window->cache, pages, RMEM_WINDOW_BATCH);
     status = rmem_window_clean(window, pages, count);
     for (i = 0; (i < count) && (status == RMEM_OK); i = end) {
-        end    = rmem_window_run(window, pages, count, i, false);
+        end    = rmem_window_run(pages, count, i);
         status = rmem_uffd_drop(&window->uffd, pages[i], end - i);
     }
     if (status != RMEM_OK) {
@@ -503,11 +495,10 @@ static int rmem_window_open(rmem_window_t *window)
 
 int rmem_map(rmem_t *rmem, void **base_p)
 {
-    rmem_guard_t guard;
     rmem_window_t *window;
     int status;
 
-    status = rmem_enter(rmem, &guard);
+    status = rmem_enter(rmem);
     if (status != RMEM_OK) {
         return status;
     }
@@ -515,7 +506,7 @@ int rmem_map(rmem_t *rmem, void **base_p)
     if ((window == NULL) || (rmem->window != NULL) ||
         (rmem->status != RMEM_OK)) {
         free(window);
-        return rmem_leave(rmem, &guard, (rmem->window != NULL) ? RMEM_ERR_ARG :
+        return rmem_leave(rmem, (rmem->window != NULL) ? RMEM_ERR_ARG :
                           (window == NULL) ? RMEM_ERR_NOMEM : rmem->status);
     }
 
@@ -529,7 +520,7 @@ int rmem_map(rmem_t *rmem, void **base_p)
         rmem_window_close(window);
         rmem->base = NULL;
     }
-    return rmem_leave(rmem, &guard, status);
+    return rmem_leave(rmem, status);
 }
 
 void rmem_window_close(rmem_window_t *window)

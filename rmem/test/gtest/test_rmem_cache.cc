@@ -85,6 +85,8 @@ TEST_F(test_rmem_cache, random_steps_lose_nothing)
                 rmem_cache_take_twin(&m_cache, page);
             }
             m_cache.states[page] = RMEM_PAGE_DIRTY;
+        } else {
+            rmem_cache_clean(&m_cache, page, random() % 2);
         }
         check();
     }

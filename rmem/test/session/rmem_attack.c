@@ -33,6 +33,15 @@ enum {
         } \
     } while (0)
 
+#define WAIT(_condition, _what) \
+    do { \
+        uint64_t _end = rmem_now() + SECONDS * UINT64_C(1000000000); \
+        while (!(_condition)) { \
+            rmem_side_progress(&self.side, -1, 100); \
+            CHECK(rmem_now() < _end, "%s: not within %d s", _what, SECONDS); \
+        } \
+    } while (0)
+
 static struct {
     rmem_side_t    side;
     rmem_where_t   where;
@@ -90,25 +99,6 @@ static const ucp_am_recv_callback_t callbacks[RMEM_AM_LAST] = {
     on_ack, on_ack, on_welcome, on_ack, on_ack
 };
 
-static ucp_ep_h new_ep(void)
-{
-    ucp_ep_params_t params = {
-        .field_mask       = UCP_EP_PARAM_FIELD_FLAGS |
-                            UCP_EP_PARAM_FIELD_SOCK_ADDR |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                            UCP_EP_PARAM_FIELD_ERR_HANDLER,
-        .flags            = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER,
-        .sockaddr.addr    = (struct sockaddr*)&self.where.addr,
-        .sockaddr.addrlen = self.where.length,
-        .err_mode         = UCP_ERR_HANDLING_MODE_PEER,
-        .err_handler.cb   = on_error
-    };
-    ucp_ep_h ep;
-
-    CHECK(ucp_ep_create(self.side.worker, &params, &ep) == UCS_OK, "no ep");
-    return ep;
-}
-
 static ucs_status_ptr_t start(unsigned id, const void *header,
                               size_t header_length, size_t length,
                               unsigned flags)
@@ -124,16 +114,12 @@ static ucs_status_ptr_t start(unsigned id, const void *header,
 
 static ucs_status_t finish(ucs_status_ptr_t request)
 {
-    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
-
-    if (!UCS_PTR_IS_PTR(request)) {
-        return UCS_PTR_STATUS(request);
+    if (UCS_PTR_IS_PTR(request)) {
+        WAIT(ucp_request_check_status(request) != UCS_INPROGRESS,
+             "the end of a request");
+        return ucp_request_check_status(request);
     }
-    while (ucp_request_check_status(request) == UCS_INPROGRESS) {
-        rmem_side_progress(&self.side, -1, 100);
-        CHECK(rmem_now() < end, "a request does not end");
-    }
-    return ucp_request_check_status(request);
+    return UCS_PTR_STATUS(request);
 }
 
 /* Until it is sent, or the server has ended the session */
@@ -145,17 +131,6 @@ static void send_am(unsigned id, const void *header, size_t header_length,
 
 #define EAGER (UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER)
 
-static void progress_until(const unsigned *value, unsigned at_least,
-                           const char *what)
-{
-    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
-
-    while (*value < at_least) {
-        rmem_side_progress(&self.side, -1, 100);
-        CHECK(rmem_now() < end, "%s: not within %d s", what, SECONDS);
-    }
-}
-
 static void hello(uint32_t magic, uint16_t version, uint64_t bytes)
 {
     rmem_hello_t message = {.magic = magic, .version = version, .bytes = bytes};
@@ -166,17 +141,12 @@ static void hello(uint32_t magic, uint16_t version, uint64_t bytes)
 
 static void expect_end(void)
 {
-    progress_until(&self.num_ended, 1, "the end of the session");
+    WAIT(self.num_ended > 0, "the end of the session");
 }
 
 static void expect_status(int status)
 {
-    uint64_t end = rmem_now() + SECONDS * UINT64_C(1000000000);
-
-    while (self.status == 1) {
-        rmem_side_progress(&self.side, -1, 100);
-        CHECK(rmem_now() < end, "no WELCOME");
-    }
+    WAIT(self.status != 1, "WELCOME");
     CHECK(self.status == status, "status %d and not %d", self.status, status);
 }
 
@@ -266,7 +236,7 @@ static void anonymous(void)
     send_am(RMEM_AM_LINES, &header, sizeof(header),
             sizeof(rmem_record_t) + RMEM_LINE_SIZE, UCP_AM_SEND_FLAG_EAGER);
     good_line(1);
-    progress_until(&self.acked, 1, "the ACK");
+    WAIT(self.acked > 0, "the ACK");
     CHECK(self.num_ended == 0, "the session has ended");
 }
 
@@ -335,10 +305,10 @@ static void crowd(void)
     unsigned i;
 
     for (i = 0; i < 300; ++i) {
-        self.ep = new_ep();
+        self.ep = rmem_side_connect(&self.side, &self.where, on_error, NULL);
         ucp_worker_progress(self.side.worker);
     }
-    progress_until(&self.num_ended, 301, "the end of all connections");
+    WAIT(self.num_ended > 300, "the end of all connections");
 }
 
 static const struct {
@@ -398,23 +368,16 @@ static void attack(const char *name)
     expect_end();
 }
 
-static void print_names(void)
+int main(int argc, char **argv)
 {
     unsigned i;
 
-    for (i = 0; i < NUM_ATTACKS; ++i) {
-        puts(attacks[i].name);
-    }
-    for (i = 0; i < NUM_MESSAGES; ++i) {
-        puts(messages[i].name);
-    }
-}
-
-int main(int argc, char **argv)
-{
     CHECK(argc == 4, "ADDRESS:PORT TOKEN-FILE ATTACK");
     if (!strcmp(argv[3], "list")) {
-        print_names();
+        for (i = 0; i < NUM_ATTACKS + NUM_MESSAGES; ++i) {
+            puts((i < NUM_ATTACKS) ? attacks[i].name :
+                                     messages[i - NUM_ATTACKS].name);
+        }
         return 0;
     }
 
@@ -422,7 +385,7 @@ int main(int argc, char **argv)
           (rmem_read_token(argv[2], self.token) == RMEM_OK) &&
           (rmem_side_open(&self.side, callbacks, NULL) == RMEM_OK),
           "no connection");
-    self.ep = new_ep();
+    self.ep = rmem_side_connect(&self.side, &self.where, on_error, NULL);
     attack(argv[3]);
     _Exit(0); /* Without notice, as an attacker would */
 }
