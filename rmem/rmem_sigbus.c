@@ -16,12 +16,14 @@ enum {
 
 /* A thread that faults in a window knows that this one stays, so the handler
  * needs no lock */
-static struct {
-    _Atomic(char*)        base;
+typedef struct {
+    _Atomic(char*)        base; /* NULL: unused */
     size_t                bytes;
     rmem_sigbus_resolve_t resolve;
     void                  *arg;
-} rmem_sigbus_ranges[RMEM_SIGBUS_MAX];
+} rmem_sigbus_range_t;
+
+static rmem_sigbus_range_t rmem_sigbus_ranges[RMEM_SIGBUS_MAX];
 
 static pthread_mutex_t  rmem_sigbus_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool             rmem_sigbus_ready;    /* The handler was installed */
@@ -45,27 +47,27 @@ void rmem_sigbus_others(sigset_t *signals)
     sigdelset(signals, SIGABRT);
 }
 
-static int rmem_sigbus_index(const void *address)
+static rmem_sigbus_range_t *rmem_sigbus_range(const void *address)
 {
-    const char *at = address;
-    char       *base;
-    int        i;
+    rmem_sigbus_range_t *range = rmem_sigbus_ranges;
+    rmem_sigbus_range_t *end   = range + RMEM_SIGBUS_MAX;
+    const char          *base;
 
-    for (i = 0; i < RMEM_SIGBUS_MAX; ++i) {
-        base = atomic_load(&rmem_sigbus_ranges[i].base);
-        if ((base != NULL) && (at >= base) &&
-            (at < base + rmem_sigbus_ranges[i].bytes)) {
-            return i;
+    for (; range < end; ++range) {
+        base = range->base;
+        if ((base != NULL) &&
+            ((size_t)((const char*)address - base) < range->bytes)) {
+            return range;
         }
     }
-    return -1;
+    return NULL;
 }
 
 void *rmem_sigbus_find(const void *address)
 {
-    int i = rmem_sigbus_index(address);
+    rmem_sigbus_range_t *range = rmem_sigbus_range(address);
 
-    return (i < 0) ? NULL : rmem_sigbus_ranges[i].arg;
+    return (range == NULL) ? NULL : range->arg;
 }
 
 
@@ -117,15 +119,13 @@ static void rmem_sigbus_chain(int sig, siginfo_t *info, void *context)
 
 static void rmem_sigbus_handler(int sig, siginfo_t *info, void *context)
 {
-    int saved_errno = errno;
-    int i           = (info->si_code == BUS_ADRERR) ?
-                      rmem_sigbus_index(info->si_addr) : -1;
+    rmem_sigbus_range_t *range = (info->si_code != BUS_ADRERR) ? NULL :
+                                 rmem_sigbus_range(info->si_addr);
+    int saved_errno            = errno;
 
-    if ((i < 0) ||
-        (rmem_sigbus_ranges[i].resolve(rmem_sigbus_ranges[i].arg,
-                                       info->si_addr,
-                                       rmem_sigbus_is_write(context)) !=
-         RMEM_OK)) {
+    if ((range == NULL) ||
+        (range->resolve(range->arg, info->si_addr,
+                        rmem_sigbus_is_write(context)) != RMEM_OK)) {
         rmem_sigbus_chain(sig, info, context);
     }
     errno = saved_errno;
@@ -138,7 +138,7 @@ static void rmem_sigbus_forked(void)
     int i;
 
     for (i = 0; i < RMEM_SIGBUS_MAX; ++i) {
-        atomic_store(&rmem_sigbus_ranges[i].base, NULL);
+        rmem_sigbus_ranges[i].base = NULL;
     }
 }
 
@@ -170,32 +170,30 @@ static void rmem_sigbus_install(void)
 int rmem_sigbus_add(char *base, size_t bytes, rmem_sigbus_resolve_t resolve,
                     void *arg)
 {
-    int i = 0;
+    rmem_sigbus_range_t *range = rmem_sigbus_ranges;
+    rmem_sigbus_range_t *end   = range + RMEM_SIGBUS_MAX;
 
     pthread_mutex_lock(&rmem_sigbus_lock);
     rmem_sigbus_install();
-    while ((i < RMEM_SIGBUS_MAX) &&
-           (atomic_load(&rmem_sigbus_ranges[i].base) != NULL)) {
-        ++i;
-    }
-    if (i < RMEM_SIGBUS_MAX) {
-        rmem_sigbus_ranges[i].bytes   = bytes;
-        rmem_sigbus_ranges[i].resolve = resolve;
-        rmem_sigbus_ranges[i].arg     = arg;
-        atomic_store(&rmem_sigbus_ranges[i].base, base);
+    for (; (range < end) && (range->base != NULL); ++range) {}
+    if (range < end) {
+        range->bytes   = bytes;
+        range->resolve = resolve;
+        range->arg     = arg;
+        range->base    = base;
     }
     pthread_mutex_unlock(&rmem_sigbus_lock);
-    return (i < RMEM_SIGBUS_MAX) ? RMEM_OK :
+    return (range < end) ? RMEM_OK :
            rmem_error(RMEM_ERR_NOMEM, "this process has %d windows already",
                       RMEM_SIGBUS_MAX);
 }
 
 void rmem_sigbus_remove(const char *base)
 {
-    int i = rmem_sigbus_index(base);
+    rmem_sigbus_range_t *range = rmem_sigbus_range(base);
 
-    if (i >= 0) {
-        atomic_store(&rmem_sigbus_ranges[i].base, NULL);
+    if (range != NULL) {
+        range->base = NULL;
     }
 }
 

@@ -22,27 +22,7 @@
 
 /* ---- open and close ---- */
 
-static int rmem_uffd_open_kernel(void)
-{
-    int device = open("/dev/userfaultfd", O_RDWR | O_CLOEXEC);
-    int error  = errno;
-    int uffd;
-
-    if (device >= 0) {
-        uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC);
-        close(device);
-        return uffd;
-    }
-
-    uffd = syscall(SYS_userfaultfd, O_CLOEXEC);
-    if (uffd < 0) {
-        rmem_error(RMEM_ERR_UNSUPPORTED, "system calls cannot touch a window: "
-                   "/dev/userfaultfd: %s; and without CAP_SYS_PTRACE "
-                   "userfaultfd: %s", strerror(error), strerror(errno));
-    }
-    return uffd;
-}
-
+/* Of the kernel's accesses the device tells whoever may open it */
 static int rmem_uffd_open_descriptor(bool is_kernel)
 {
     struct uffdio_api api = {
@@ -50,22 +30,26 @@ static int rmem_uffd_open_descriptor(bool is_kernel)
         .features = UFFD_FEATURE_PAGEFAULT_FLAG_WP |
                     (is_kernel ? 0 : UFFD_FEATURE_SIGBUS)
     };
+    int device = is_kernel ? open("/dev/userfaultfd", O_RDWR | O_CLOEXEC) : -1;
     int uffd;
 
-    if (is_kernel) {
-        uffd = rmem_uffd_open_kernel();
+    if (device >= 0) {
+        uffd = ioctl(device, USERFAULTFD_IOC_NEW, O_CLOEXEC);
+        close(device);
     } else {
-        uffd = syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY);
-        if (uffd < 0) {
-            rmem_error(RMEM_ERR_UNSUPPORTED, "no window: userfaultfd: %s",
-                       strerror(errno));
-        }
+        uffd = syscall(SYS_userfaultfd,
+                       O_CLOEXEC | (is_kernel ? 0 : UFFD_USER_MODE_ONLY));
     }
-    if ((uffd >= 0) && (ioctl(uffd, UFFDIO_API, &api) != 0)) {
+    if (uffd < 0) {
+        rmem_error(RMEM_ERR_UNSUPPORTED, "%s: userfaultfd: %s", is_kernel ?
+                   "system calls cannot touch a window without access to "
+                   "/dev/userfaultfd or CAP_SYS_PTRACE" : "no window",
+                   strerror(errno));
+    } else if (ioctl(uffd, UFFDIO_API, &api) != 0) {
         rmem_error(RMEM_ERR_UNSUPPORTED, "no window: this kernel's "
                    "userfaultfd does not protect pages");
         close(uffd);
-        return -1;
+        uffd = -1;
     }
     return uffd;
 }

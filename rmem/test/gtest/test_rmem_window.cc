@@ -15,7 +15,6 @@
 #include <random>
 #include <thread>
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 
@@ -485,18 +484,6 @@ TEST_F(test_rmem_window, a_scan_reads_ahead)
         word(at) = word(at) + 1;
     }
     EXPECT_LE(stats().faults - faults, 2 * (2000 / 16 + 10u));
-}
-
-TEST_F(test_rmem_window, kernel_faults_serve_system_calls)
-{
-    int fd = open("/dev/zero", O_RDONLY);
-
-    map(RMEM_KERNEL_FAULTS);
-    memset(m_base, 1, 500 * page);
-    evict();
-    EXPECT_EQ((ssize_t)(500 * page), read(fd, m_base, 500 * page));
-    EXPECT_EQ(0u, word(499 * page));
-    close(fd);
 }
 
 TEST_F(test_rmem_window, signal_handlers_may_touch_it)
