@@ -12,6 +12,8 @@
 /* Of one get: longer ones could take longer than the time for an answer */
 #define READ_MAX ((size_t)64 << 20)
 
+enum { PAGE_LINES = RMEM_PAGE_SIZE / RMEM_LINE_SIZE };
+
 int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
 {
     pthread_mutexattr_t attr;
@@ -112,49 +114,42 @@ int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
 static int write_part(rmem_t *rmem, uint64_t offset, const void *buffer,
                       size_t length)
 {
-    uint64_t start      = offset - offset % RMEM_LINE_SIZE;
-    uint64_t end        = roundup(offset + length, RMEM_LINE_SIZE);
-    uint64_t page       = start / RMEM_PAGE_SIZE;
-    unsigned records    = (end - 1) / RMEM_PAGE_SIZE - page + 1;
+    uint64_t first      = offset / RMEM_LINE_SIZE;
+    uint64_t last       = (offset + length - 1) / RMEM_LINE_SIZE;
+    uint32_t page       = first / PAGE_LINES;
+    unsigned records    = last / PAGE_LINES - page + 1;
+    size_t bytes        = (last - first + 1) * RMEM_LINE_SIZE;
     uint8_t *message    = rmem_session_buffer(rmem);
-    rmem_record_t record = {0};
+    rmem_record_t *record;
     uint8_t *data;
     int status = RMEM_OK;
-    unsigned i;
 
     if (message == NULL) {
         return rmem->status;
     }
 
-    data = message + records * sizeof(record);
-    if (start != offset) {
-        status = fetch(rmem, start, data, RMEM_LINE_SIZE);
+    data = message + records * sizeof(*record);
+    if (offset % RMEM_LINE_SIZE != 0) {
+        status = fetch(rmem, first * RMEM_LINE_SIZE, data, RMEM_LINE_SIZE);
     }
-    if ((status == RMEM_OK) && (end != offset + length)) {
-        status = fetch(rmem, end - RMEM_LINE_SIZE,
-                       data + (end - start) - RMEM_LINE_SIZE, RMEM_LINE_SIZE);
+    if ((status == RMEM_OK) && ((offset + length) % RMEM_LINE_SIZE != 0)) {
+        status = fetch(rmem, last * RMEM_LINE_SIZE,
+                       data + bytes - RMEM_LINE_SIZE, RMEM_LINE_SIZE);
     }
     if (status != RMEM_OK) {
         return status;
     }
 
-    memcpy(data + (offset - start), buffer, length);
-    for (i = 0; i < records; ++i) {
-        /* Of lines of the page from the start on, those before the end */
-        record.page = page + i;
-        record.mask = UINT64_MAX;
-        if (i == 0) {
-            record.mask <<= start % RMEM_PAGE_SIZE / RMEM_LINE_SIZE;
-        }
-        if (i == records - 1) {
-            record.mask &= UINT64_MAX >> (RMEM_PAGE_SIZE -
-                                          (end - 1) % RMEM_PAGE_SIZE - 1) /
-                                         RMEM_LINE_SIZE;
-        }
-        memcpy(message + i * sizeof(record), &record, sizeof(record));
+    memcpy(data + offset % RMEM_LINE_SIZE, buffer, length);
+    for (record = (rmem_record_t*)message; record < (rmem_record_t*)data;
+         ++record) {
+        *record = (rmem_record_t){page++, 0, UINT64_MAX};
     }
+    record[-1].mask >>= PAGE_LINES - 1 - last % PAGE_LINES;
+    record            = (rmem_record_t*)message;
+    record->mask     &= UINT64_MAX << first % PAGE_LINES;
     return rmem_session_send(rmem, records, 0,
-                             (data - message) + (end - start));
+                             records * sizeof(*record) + bytes);
 }
 
 int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer, size_t length)

@@ -22,7 +22,7 @@
 
 /* ---- open and close ---- */
 
-/* Of the kernel's accesses the device tells whoever may open it */
+/* The device is for the accesses of the kernel */
 static int rmem_uffd_open_descriptor(bool is_kernel)
 {
     struct uffdio_api api = {

@@ -5,10 +5,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
-#include <map>
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -57,46 +55,36 @@ int drop_pages(memd_store_t *store, uint64_t offset, uint32_t page,
 
 } // namespace
 
-/* Compared with a map of all gaps */
 TEST_F(test_memd_store, extents_are_the_first_that_fit)
 {
-    std::map<uint64_t, uint64_t> used;
-    unsigned seed = 1, num_full = 0;
     uint64_t offset;
+    auto     alloc = [&](uint64_t pages) {
+        return (memd_store_alloc(&m_store, pages * PAGE, &offset) == RMEM_OK) ?
+               (int)(offset / PAGE) : -1;
+    };
 
     ASSERT_EQ(memd_store_open(&m_store, nullptr, 2000 * PAGE), 0);
-    for (int i = 0; i < 100000; ++i) {
-        if ((rand_r(&seed) % 50 < i / 1000 % 50) && !used.empty()) {
-            auto it = used.begin();
-
-            std::advance(it, rand_r(&seed) % used.size());
-            memd_store_free(&m_store, it->first);
-            used.erase(it);
-            continue;
-        }
-
-        uint64_t bytes = (1 + rand_r(&seed) % 3) * PAGE, expected = 0;
-
-        for (auto &extent : used) {
-            if (extent.first - expected >= bytes) {
-                break;
-            }
-            expected = extent.first + extent.second;
-        }
-        if ((expected + bytes > 2000 * PAGE) ||
-            (used.size() == MEMD_STORE_MAX)) {
-            ASSERT_EQ(memd_store_alloc(&m_store, bytes, &offset),
-                      RMEM_ERR_FULL);
-            ++num_full;
-        } else {
-            ASSERT_EQ(memd_store_alloc(&m_store, bytes, &offset), RMEM_OK);
-            ASSERT_EQ(offset, expected);
-            used[offset] = bytes;
-        }
-    }
-    EXPECT_GT(num_full, 100u);
+    EXPECT_EQ(0, alloc(3));
+    EXPECT_EQ(3, alloc(2));
+    EXPECT_EQ(5, alloc(3));
+    memd_store_free(&m_store, 3 * PAGE);
+    EXPECT_EQ(8, alloc(3)); /* The gap is too small */
+    EXPECT_EQ(3, alloc(1));
+    EXPECT_EQ(4, alloc(1));
+    memd_store_free(&m_store, 0);
+    EXPECT_EQ(-1, alloc(1990));
+    EXPECT_EQ(11, alloc(1989));
+    EXPECT_EQ(0, alloc(2));
+    EXPECT_EQ(2, alloc(1));
+    EXPECT_EQ(-1, alloc(1));
     EXPECT_EQ(memd_store_alloc(&m_store, UINT64_MAX - PAGE + 1, &offset),
               RMEM_ERR_FULL);
+    EXPECT_EQ(2000 * PAGE, m_store.held);
+    memd_store_free(&m_store, 11 * PAGE);
+    for (int i = m_store.num; i < MEMD_STORE_MAX; ++i) {
+        EXPECT_GE(alloc(1), 11);
+    }
+    EXPECT_EQ(-1, alloc(1)); /* No place in the list */
     memd_store_close(&m_store);
 }
 

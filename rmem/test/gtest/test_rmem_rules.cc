@@ -392,6 +392,30 @@ TEST_F(test_rmem_rules_calls, long_messages)
     close_pair();
 }
 
+/* TCP discards what MSG_TRUNC receives, and writes nothing */
+TEST_F(test_rmem_rules_calls, discarded_bytes)
+{
+    int         listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in local    = {};
+    socklen_t   length   = sizeof(local);
+
+    local.sin_family      = AF_INET;
+    local.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(0, bind(listener, (sockaddr*)&local, length));
+    ASSERT_EQ(0, listen(listener, 1));
+    ASSERT_EQ(0, getsockname(listener, (sockaddr*)&local, &length));
+    m_fds[0] = socket(AF_INET, SOCK_STREAM, 0);
+    ASSERT_EQ(0, connect(m_fds[0], (sockaddr*)&local, length));
+    m_fds[1] = accept(listener, nullptr, nullptr);
+    fill(1);
+    EXPECT_EQ(100, send(m_fds[0], m_memory, 100, 0));
+    fill(2);
+    EXPECT_EQ(100, recv(m_fds[1], m_memory, 100, MSG_TRUNC));
+    EXPECT_TRUE(has(0, bytes, 2));
+    close(listener);
+    close_pair();
+}
+
 TEST_F(test_rmem_rules_calls, all_of_a_stream)
 {
     const size_t length = 3 << 20;
