@@ -250,6 +250,7 @@ static ssize_t call_real(const call_t *call, struct iovec *iov, int count)
     }
 }
 
+/* Not inlined: pthread_cleanup_push() may lose variables of its function */
 __attribute__((noinline))
 static ssize_t transfer(call_t *call)
 {
@@ -299,9 +300,6 @@ static int begin_call(call_t *call, char *small)
             return -1;
         }
     }
-    if (call->file != NULL) {
-        flockfile(call->file);
-    }
     call->small = small;
     return 0;
 }
@@ -315,9 +313,6 @@ static void end_call(void *arg)
 
     if (call->data != call->small) {
         syscall(SYS_munmap, call->data, call->length);
-    }
-    if (call->file != NULL) {
-        funlockfile(call->file);
     }
     errno = error;
 }

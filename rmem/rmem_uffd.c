@@ -31,6 +31,7 @@ static int rmem_uffd_open_descriptor(bool is_kernel)
                     (is_kernel ? 0 : UFFD_FEATURE_SIGBUS)
     };
     int device = is_kernel ? open("/dev/userfaultfd", O_RDWR | O_CLOEXEC) : -1;
+    int error  = errno;
     int uffd;
 
     if (device >= 0) {
@@ -40,10 +41,12 @@ static int rmem_uffd_open_descriptor(bool is_kernel)
         uffd = syscall(SYS_userfaultfd,
                        O_CLOEXEC | (is_kernel ? 0 : UFFD_USER_MODE_ONLY));
     }
-    if (uffd < 0) {
-        rmem_error(RMEM_ERR_UNSUPPORTED, "%s: userfaultfd: %s", is_kernel ?
-                   "system calls cannot touch a window without access to "
-                   "/dev/userfaultfd or CAP_SYS_PTRACE" : "no window",
+    if ((uffd < 0) && is_kernel) {
+        rmem_error(RMEM_ERR_UNSUPPORTED, "system calls cannot touch a window: "
+                   "/dev/userfaultfd: %s; and without CAP_SYS_PTRACE "
+                   "userfaultfd: %s", strerror(error), strerror(errno));
+    } else if (uffd < 0) {
+        rmem_error(RMEM_ERR_UNSUPPORTED, "no window: userfaultfd: %s",
                    strerror(errno));
     } else if (ioctl(uffd, UFFDIO_API, &api) != 0) {
         rmem_error(RMEM_ERR_UNSUPPORTED, "no window: this kernel's "

@@ -34,7 +34,7 @@ protected:
         }
     }
 
-    void map(unsigned flags = 0)
+    void open(unsigned flags = 0)
     {
         rmem_params_t params = {};
 
@@ -47,6 +47,11 @@ protected:
         params.on_error    = on_error;
         params.arg         = this;
         ASSERT_EQ(RMEM_OK, rmem_open(m_memd.where(), &params, &m_rmem));
+    }
+
+    void map(unsigned flags = 0)
+    {
+        open(flags);
         ASSERT_EQ(RMEM_OK, rmem_map(m_rmem, (void**)&m_base));
     }
 
@@ -535,6 +540,17 @@ TEST_F(test_rmem_window, other_threads_take_no_signals)
         }
     }
     EXPECT_GT(others, 1u);
+}
+
+TEST_F(test_rmem_window, explicit_calls_need_none)
+{
+    char text[] = "over there", copy[sizeof(text)];
+
+    open();
+    EXPECT_EQ(RMEM_OK, rmem_write(m_rmem, 60, text, sizeof(text)));
+    EXPECT_EQ(RMEM_OK, rmem_flush(m_rmem));
+    EXPECT_EQ(RMEM_OK, rmem_read(m_rmem, 60, copy, sizeof(copy)));
+    EXPECT_STREQ(text, copy);
 }
 
 TEST_F(test_rmem_window, refuses_wrong_use)
