@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <link.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -29,6 +30,10 @@ enum {
 
 rmem_preload_t rmem_preload;
 
+/* Of the linker: what RMEM_PRELOAD_REAL has defined */
+extern const rmem_preload_real_t __start_rmem_preload_reals[];
+extern const rmem_preload_real_t __stop_rmem_preload_reals[];
+
 /* What rmem-run has set */
 static struct {
     size_t     size, cache, min;
@@ -43,7 +48,9 @@ static rmem_heap_t     *rmem_preload_heap;
 static pthread_mutex_t rmem_preload_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool     rmem_preload_is_full; /* It was said */
 static int             rmem_preload_stderr = STDERR_FILENO;
-static void            *rmem_preload_libc;   /* Where it begins */
+static struct {
+    const char *start, *end;
+} rmem_preload_libc;
 static __typeof__(&rmem_discard) rmem_preload_discard;
 static __typeof__(&rmem_stats)   rmem_preload_stats;
 static __thread int    rmem_preload_inside
@@ -188,13 +195,37 @@ static void rmem_preload_forked(void)
     rmem_preload.is_used = false;
 }
 
+/* Called for each library: finds the range of libc */
+static int rmem_preload_library(struct dl_phdr_info *library, size_t size,
+                                void *arg)
+{
+    const char *start = NULL, *end = NULL;
+    const ElfW(Phdr) *part;
+
+    for (part = library->dlpi_phdr;
+         part < library->dlpi_phdr + library->dlpi_phnum; ++part) {
+        if (part->p_type == PT_LOAD) {
+            end   = (const char*)library->dlpi_addr + part->p_vaddr +
+                    part->p_memsz;
+            start = (start == NULL) ? (const char*)library->dlpi_addr +
+                                      part->p_vaddr : start;
+        }
+    }
+    if (((const char*)&getpid < start) || ((const char*)&getpid >= end)) {
+        return 0;
+    }
+    rmem_preload_libc.start = start;
+    rmem_preload_libc.end   = end;
+    return 1;
+}
+
 /* rmem-run runs a program of its own to see whether a window opens */
 __attribute__((constructor))
 static void rmem_preload_init(void)
 {
     const char *text = getenv("RMEM_RUN");
-    Dl_info libc     = {0};
-    int end          = 0;
+    const rmem_preload_real_t *real;
+    int end = 0;
 
     if ((text == NULL) ||
         (sscanf(text, "%zu %zu %zu %u %d %255s %n", &rmem_preload_run.size,
@@ -205,8 +236,11 @@ static void rmem_preload_init(void)
     }
 
     rmem_preload_run.token = strdup(text + end);
-    dladdr((void*)&getpid, &libc);
-    rmem_preload_libc = libc.dli_fbase;
+    dl_iterate_phdr(rmem_preload_library, NULL);
+    for (real = __start_rmem_preload_reals; real < __stop_rmem_preload_reals;
+         ++real) {
+        *real->function = dlsym(RTLD_NEXT, real->name);
+    }
     pthread_atfork(NULL, NULL, rmem_preload_forked);
     atomic_store(&rmem_preload_state, RMEM_PRELOAD_WANTED);
     if (getenv("RMEM_RUN_CHECK") != NULL) {
@@ -239,10 +273,9 @@ static void rmem_preload_fini(void)
 /* What libc allocates for itself it gives to the kernel */
 static bool rmem_preload_is_libc(const void *caller)
 {
-    Dl_info info;
+    const char *at = caller;
 
-    return (dladdr(caller, &info) != 0) &&
-           (info.dli_fbase == rmem_preload_libc);
+    return (at >= rmem_preload_libc.start) && (at < rmem_preload_libc.end);
 }
 
 /* NULL: the memory is to be local. caller: where the return goes to */

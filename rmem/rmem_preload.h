@@ -29,14 +29,25 @@
 /* A function of the program that has a substitute here */
 #define RMEM_PRELOAD_EXPORT __attribute__((visibility("default")))
 
-/* The function that a substitute stands for */
+typedef struct {
+    const char *name;
+    void       **function;
+} rmem_preload_real_t;
+
+/* The function that a substitute stands for. The loader is asked for all of
+ * them at the start: a thread of UCX that asked it later would wait for its
+ * lock, which a thread that opens the window may have. */
 #define RMEM_PRELOAD_REAL(name) \
     ({ \
-        static __typeof__(&name) real_; \
-        if (real_ == NULL) { \
-            real_ = (__typeof__(real_))rmem_preload_real(#name); \
+        static __typeof__(&name) function_; \
+        static const rmem_preload_real_t real_ \
+                __attribute__((section("rmem_preload_reals"), used)) = { \
+            #name, (void**)&function_ \
+        }; \
+        if (function_ == NULL) { \
+            function_ = (__typeof__(function_))rmem_preload_real(#name); \
         } \
-        real_; \
+        function_; \
     })
 
 typedef struct {
