@@ -8,7 +8,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
+#include <unistd.h>
 
 enum {
     RMEM_SIGBUS_MAX = 16 /* Windows of a process */
@@ -131,14 +134,39 @@ static void rmem_sigbus_handler(int sig, siginfo_t *info, void *context)
     errno = saved_errno;
 }
 
-/* In a child other memory may be where its parent has a window. One of vfork()
- * has its parent's memory, and may touch the window. */
+/* The system call: hooks of memory events concern the program's calls. The file
+ * has no page. */
+void *rmem_sigbus_forbid(void *address, size_t bytes, int flags)
+{
+    int fd    = memfd_create("rmem", MFD_CLOEXEC);
+    void *ret = (void*)syscall(SYS_mmap, address, bytes, PROT_READ | PROT_WRITE,
+                               MAP_SHARED | flags, fd, 0);
+
+    close(fd);
+    return ret;
+}
+
+static int rmem_sigbus_refuse(void *arg, const void *address, bool is_write)
+{
+    return rmem_error(RMEM_ERR_UNSUPPORTED, "a child of fork() used memory "
+                      "that its parent has in a window");
+}
+
+/* A child has no window, but a handler that says what kills it. Other memory
+ * may be there by now. A child of vfork() has its parent's memory, and may
+ * touch the window. */
 static void rmem_sigbus_forked(void)
 {
-    int i;
+    rmem_sigbus_range_t *range;
 
-    for (i = 0; i < RMEM_SIGBUS_MAX; ++i) {
-        rmem_sigbus_ranges[i].base = NULL;
+    for (range = rmem_sigbus_ranges;
+         range < rmem_sigbus_ranges + RMEM_SIGBUS_MAX; ++range) {
+        if ((range->base != NULL) && (range->resolve != rmem_sigbus_refuse) &&
+            (rmem_sigbus_forbid(range->base, range->bytes,
+                                MAP_FIXED_NOREPLACE) != range->base)) {
+            range->base = NULL;
+        }
+        range->resolve = rmem_sigbus_refuse;
     }
 }
 

@@ -28,6 +28,10 @@ void rmem_sigbus_remove(const char *base);
 /* The argument of the range that has an address; NULL: none has it */
 void *rmem_sigbus_find(const void *address);
 
+/* Accesses raise SIGBUS from now on, or fail with EFAULT in the kernel. flags:
+ * of mmap(), to which the address is given. Returns what that returns. */
+void *rmem_sigbus_forbid(void *address, size_t bytes, int flags);
+
 /* All signals but those that an instruction causes: nprdma handles some */
 void rmem_sigbus_others(sigset_t *signals);
 

@@ -160,15 +160,6 @@ int rmem_uffd_drop(const rmem_uffd_t *uffd, uint32_t page, uint32_t count)
            RMEM_OK : rmem_uffd_broken("MADV_DONTNEED");
 }
 
-void rmem_uffd_give_up(const rmem_uffd_t *uffd, uint32_t page)
-{
-    int fd = memfd_create("rmem", MFD_CLOEXEC);
-
-    syscall(SYS_mmap, rmem_uffd_page(uffd, page), RMEM_PAGE_SIZE,
-            PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    close(fd);
-}
-
 void rmem_uffd_wake(const rmem_uffd_t *uffd, uint32_t page)
 {
     struct uffdio_range range = {

@@ -33,9 +33,6 @@ int rmem_uffd_copy(const rmem_uffd_t *uffd, uint32_t page, uint32_t count,
 /* Pages leave. */
 int rmem_uffd_drop(const rmem_uffd_t *uffd, uint32_t page, uint32_t count);
 
-/* From now on accesses to the page raise SIGBUS, or fail with EFAULT in the
- * kernel. */
-void rmem_uffd_give_up(const rmem_uffd_t *uffd, uint32_t page);
 
 /* Threads that wait for the page access it again. */
 void rmem_uffd_wake(const rmem_uffd_t *uffd, uint32_t page);

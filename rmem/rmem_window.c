@@ -350,7 +350,8 @@ static void *rmem_window_serve(void *arg)
         if (rmem_window_resolve(window, address, msg.arg.pagefault.flags &
                                 (UFFD_PAGEFAULT_FLAG_WRITE |
                                  UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
-            rmem_uffd_give_up(&window->uffd, page);
+            rmem_sigbus_forbid(rmem_uffd_page(&window->uffd, page),
+                               RMEM_PAGE_SIZE, MAP_FIXED);
         }
         /* Also if another fault has brought the page */
         rmem_uffd_wake(&window->uffd, page);

@@ -632,7 +632,8 @@ TEST_F(test_rmem_rules, children)
     if (pid == 0) {
         auto *local = (unsigned char*)calloc(1, bytes);
         memset(local, 1, bytes);
-        bool is_local = !is_window(local) && (mapping(m_memory) == "");
+        bool is_local = !is_window(local) &&
+                        (mapping(m_memory).find("memfd:") != std::string::npos);
         free(local);
         free(m_memory);
         if (!is_local) {
