@@ -58,6 +58,7 @@ typedef struct {
 
 typedef struct {
     uint64_t faults;          /* Of the window, of all kinds */
+    uint64_t hits;            /* Faults that needed nothing from the server */
     uint64_t fetched_pages;   /* By the window, read ahead included */
     uint64_t virgin_pages;    /* That needed no network */
     uint64_t evicted_pages;

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "rmem_preload.h"
 #include "rmem_heap.h"
+#include "rmem_wire.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -258,12 +259,15 @@ static void rmem_preload_fini(void)
     if ((atomic_exchange(&rmem_preload_state, RMEM_PRELOAD_NEVER) ==
          RMEM_PRELOAD_OPEN) && rmem_preload_run.is_stats) {
         rmem_preload_stats(rmem_preload.rmem, &stats);
-        rmem_preload_say("faults %lu fetched %lu virgin %lu evicted %lu dirty "
-                         "%lu untwinned %lu sent_bytes %lu messages %lu",
-                         stats.faults, stats.fetched_pages, stats.virgin_pages,
-                         stats.evicted_pages, stats.dirty_pages,
-                         stats.untwinned_pages, stats.sent_bytes,
-                         stats.messages);
+        rmem_preload_say("faults %lu hits %lu fetched %lu virgin %lu evicted "
+                         "%lu dirty %lu untwinned %lu messages %lu "
+                         "fetched_bytes %lu sent_bytes %lu saved_bytes %ld",
+                         stats.faults, stats.hits, stats.fetched_pages,
+                         stats.virgin_pages, stats.evicted_pages,
+                         stats.dirty_pages, stats.untwinned_pages,
+                         stats.messages, stats.fetched_pages * RMEM_PAGE_SIZE,
+                         stats.sent_bytes, (long)(stats.dirty_pages *
+                         RMEM_PAGE_SIZE - stats.sent_bytes));
     }
 }
 

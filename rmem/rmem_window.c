@@ -247,6 +247,8 @@ static int rmem_window_lift(rmem_window_t *window, uint32_t page)
 static int rmem_window_fault(rmem_window_t *window, uint32_t page,
                              bool is_write)
 {
+    window->rmem->stats.hits += (window->cache.states[page] !=
+                                 RMEM_PAGE_ABSENT);
     if (!rmem_cache_is_here(&window->cache, page)) {
         return rmem_window_fetch(window, page, is_write);
     }

@@ -148,6 +148,7 @@ protected:
         }
         EXPECT_GT(stats().evicted_pages, 1000u);
         EXPECT_GT(stats().fetched_pages, 1000u);
+        EXPECT_GT(stats().faults, stats().hits);
 
         ASSERT_EQ(RMEM_OK, rmem_flush(m_rmem));
         std::vector<uint64_t> all(bytes / sizeof(uint64_t));
@@ -461,6 +462,7 @@ TEST_F(test_rmem_window, virgin_pages_need_no_server)
     evict();
     evict();
     EXPECT_EQ(0u, stats().messages + stats().fetched_pages);
+    EXPECT_EQ(stats().faults, stats().hits);
     EXPECT_GT(stats().evicted_pages, cache / page);
 }
 
