@@ -22,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -579,11 +580,13 @@ static void block_signals(void)
 /* The transport takes a descriptor for each 256 MiB of the pool, and no more
  * than a quarter of the limit. UCX reads its variables when it is loaded. At
  * its limit of events, 1024 by default, UCX 1.13 breaks its memory, and many
- * strangers may connect. The port of a server that ended is free at once. */
+ * strangers may connect. The port of a server that ended is free at once. What
+ * has executed itself is named "exe". */
 static void set_limits(char **argv)
 {
     struct rlimit files;
 
+    prctl(PR_SET_NAME, "nprdma-memd");
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
