@@ -22,6 +22,12 @@ await() {
     done
 }
 
+# as_user COMMAND...: runs it without any capability
+as_user() {
+    setpriv --reuid 65534 --regid 65534 --clear-groups --bounding-set=-all \
+        --inh-caps=-all env HOME=/tmp "$@"
+}
+
 # amd_waits: whether this Linux 6.12 waits for flushes of AMD's IOMMU; others do
 amd_waits() {
     case $(uname -r) in
