@@ -312,6 +312,8 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     uct_nprdma_ep_t *ep       = ucs_container_of(group, uct_nprdma_ep_t,
                                                  net.arb_group);
     uct_nprdma_iface_t *iface = arg;
+    /* The call may free the request */
+    int is_only               = ucs_arbiter_elem_is_only(elem);
     ucs_status_t status;
 
     ucs_trace_data("ep %p: dispatching pending request %p", ep, req);
@@ -320,10 +322,10 @@ uct_nprdma_ep_process_pending(ucs_arbiter_t *arbiter,
     iface->net.tx.starved     = 0;
     iface->net.tx.dispatching = &ep->net;
     ep->net.blocked          &= ~UCT_NPRDMA_EP_PENDING;
-    status                = req->func(req);
+    status                    = req->func(req);
     iface->net.tx.dispatching = NULL;
     if (status == UCS_OK) {
-        if (!ucs_arbiter_elem_is_only(elem)) {
+        if (!is_only) {
             ep->net.blocked |= UCT_NPRDMA_EP_PENDING;
         }
         return UCS_ARBITER_CB_RESULT_REMOVE_ELEM;
