@@ -20,7 +20,7 @@ PACKAGES_CHECK="g++ ccache cmake libgtest-dev libibverbs1 ibverbs-utils
 # If the archive does not have these, their tests are skipped, visibly
 PACKAGES_OPTIONAL="libclang-rt-dev python3-mpi4py sparse bpftrace libjemalloc2
     libtcmalloc-minimal4 patchelf g++-aarch64-linux-gnu valgrind redis-server
-    memcached python3-numpy sqlite3"
+    memcached python3-numpy sqlite3 nbdkit-plugin-dev python3-libnbd"
 
 # Programs and libraries over nprdma, for contrib/check --full
 PACKAGES_CONSUMERS="lammps libfabric-bin gfortran meson ninja-build libabsl-dev
