@@ -463,6 +463,7 @@ TEST_F(test_rmem_window, virgin_pages_need_no_server)
     evict();
     EXPECT_EQ(0u, stats().messages + stats().fetched_pages);
     EXPECT_EQ(stats().faults, stats().hits);
+    EXPECT_EQ(0u, stats().dirty_pages); /* They were only read */
     EXPECT_GT(stats().evicted_pages, cache / page);
 }
 
