@@ -5,8 +5,7 @@ small   small messages, idle processes
 large   large messages, registration, absent pages, next to UCX's rc_verbs on
         the same emulated RNIC, which pins
 start   allocating and registering memory, next to UCX's rc_verbs on the same
-        emulated RNIC, which pins; first accesses to such memory; and what hooks
-        cost that watch it
+        emulated RNIC, which pins; first accesses to such memory
 revoke  what each UCX_NPRDMA_REVOKE costs. With many messages of one buffer in
         flight strict revokes nothing; the latency shows its cost.
 prio    small operations beside large ones of the same endpoint. In "off" nprdma
@@ -16,7 +15,6 @@ prio    small operations beside large ones of the same endpoint. In "off" nprdma
 device  a device that need not be the emulated one (--device), in the modes that
         need no kernel module, next to UCX's own RC transport, which pins
 plot    what README's plot shows, without limits
-order   puts that overlap nowhere, over two installations of nprdma (--old)
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
 kernel  the kernel module, in a guest (kernel.py)
 """
@@ -29,11 +27,11 @@ from measure import (Row, difference, more_turns, notes, one_turn, ratio,
 from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
 
 # --turns unless it is given
-DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7, "order": 21,
+DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7,
                  "prio": 7, "device": 5, "plot": 5, "mpi": 1, "kernel": 5}
 
 # Groups whose programs run on an installation, so that two can be compared
-OLD_AND_NEW = ("small", "large", "start", "revoke", "prio", "order")
+OLD_AND_NEW = ("small", "large", "start", "revoke", "prio")
 
 BULK = (65536, 262144, MIB, 4 * MIB)
 TAG_BW = "-t tag_bw -s {size} -n {count} -w {warm}"
@@ -180,8 +178,8 @@ START = [
     start_row("window", "MPI_Win_allocate", probes.startup(
         "mpi_bench", "startup"), 5, lambda session: session.at_most(GIB)),
     Row("start.window", "MPI_Win_allocate, all touched",
-        mpi(2, "dense {size}", "us"), ("nprdma", "huge", "verbs"),
-        [ratio("nprdma", "verbs", "<=", 1.1), ratio("nprdma", "huge")],
+        mpi(2, "dense {size}", "us"), ("nprdma", "verbs"),
+        [ratio("nprdma", "verbs", "<=", 1.1)],
         sizes=(lambda session: session.at_most(GIB),)),
     start_row("shmem", "shmem_init", probes.startup("shmem_bench"), 20,
               lambda session: session.at_most(4 * GIB)),
@@ -193,9 +191,6 @@ START = [
          ratio("nprdma second", "verbs second", "<=", 1.05, what="second pass"),
          value("resident", unit="MiB")],
         sizes=(lambda session: session.at_most(2 * GIB),), turns=more_turns),
-    Row("start.unmap", "mmap and munmap, without UCX's memory hooks",
-        probes.reg("unmap"), ("unhooked", "nprdma"),
-        [ratio("unhooked", "nprdma")], sizes=(65536,), turns=more_turns),
     *[Row("start.written", "get of 4 KiB from pages just written, target "
           + target, ucx("absent_bench", f"written {target}",
                         {"first": "us", "again": "again_us"}), ("nprdma",),
@@ -226,23 +221,6 @@ REVOKE = [
 # Contestants whose small operations may pass large puts
 ORDERS = {"atomic": ", UCX_NPRDMA_ORDER=atomic",
           "relaxed": ", UCX_NPRDMA_ORDER=ucp"}
-
-
-def order_row(kind, what, ours="nprdma"):
-    """Two installations of nprdma."""
-    return Row("order." + kind, what + ORDERS.get(ours, ""),
-               ucx("ucp_bench", kind + " {size}", "mb_per_s"),
-               (ours,), [ratio("new", "old", ">=", 0.98)], "MB/s",
-               (16384, *BULK))
-
-
-ORDER = [
-    order_row("puts", "disjoint puts"),
-    order_row("small", "disjoint puts, each followed by a put of 8 B",
-              "atomic"),
-    order_row("atomics", "disjoint puts, each followed by an atomic"),
-]
-
 
 PROBES = {"tag": "tag message of 8 B there and back", "get": "get of 8 B",
           "add": "fetch-add of 8 B"}
@@ -378,7 +356,8 @@ PLOT = [
              probes.registration, ("nprdma", "covered", "verbs"), "us",
              (4096, 65536, MIB, 16 * MIB, 256 * MIB)),
     plot_row("beside", "get of 8 B beside two puts of this size",
-             probes.beside_puts, ("nprdma", "unscheduled", "verbs"), "us",
+             ucx("prio_bench", "get put {size}", "p50_us"),
+             ("nprdma", "unscheduled", "verbs"), "us",
              (*BULK, 16 * MIB)),
 ]
 PLOT_NAMES = {"nprdma": "nprdma", "covered": "nprdma, memory covered",
@@ -388,5 +367,5 @@ PLOT_NAMES = {"nprdma": "nprdma", "covered": "nprdma, memory covered",
 DEVICE = [*device_rows("copy"), *device_rows("odp")]
 
 GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
-          "prio": PRIO, "order": ORDER, "device": DEVICE, "plot": PLOT,
+          "prio": PRIO, "device": DEVICE, "plot": PLOT,
           "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}

@@ -209,17 +209,13 @@ def evaluate(judge, values):
 
 def over_both(row):
     """The rows that compare the new with the old installation: one for each
-    contestant of the row that is nprdma. Only limits that themselves compare
-    new with old stay."""
+    contestant of the row that is nprdma."""
     variants = [name for name in row.contestants if
                 CONTESTANTS.get(name, {}).get("UCX_TLS") == "nprdma"]
-    judges = row.judges
-    if callable(judges) or not any(judge.b == "old" for judge in judges):
-        judges = new_to_old
     return [row._replace(
         what=row.what if len(variants) == 1 else f"{row.what}, {variant}",
         command=command_of_both(row.command, variant),
-        contestants=("new", "old"), judges=judges) for variant in variants]
+        contestants=("new", "old"), judges=new_to_old) for variant in variants]
 
 
 def command_of_both(command, variant):

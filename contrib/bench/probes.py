@@ -154,12 +154,6 @@ def prio(probe, bulk):
     return command
 
 
-def beside_puts(session, contestant, size):
-    """A get of 8 B beside puts of a size."""
-    return field_of(session.ucx(contestant, "prio_bench",
-                                ["get", "put", str(size)]), "p50_us")
-
-
 def linked(probe, bulk):
     """The same on a link, and the share of the time in which it was busy; the
     contestant "alone" has nothing large beside."""

@@ -7,8 +7,6 @@
  *                  before, and is in use: the cost of another registration
  *   reg_bench COMPONENT DEVICE first BYTES    untouched memory, in a place
  *                  where nothing has been registered, as soon as it is mapped
- *   reg_bench COMPONENT DEVICE unmap BYTES    mmap() and munmap() while other
- *                  memory is registered, and no registration
  *
  * Prints the microseconds of uct_md_mem_reg() and uct_md_mem_dereg() together,
  * and of uct_md_mkey_pack() between them for `first`: nprdma makes a region
@@ -71,16 +69,8 @@ static double reg_dereg(uct_md_h md, void *memory, size_t length, int pack)
     return now_us() - start;
 }
 
-static double map_unmap(size_t length)
-{
-    double start = now_us();
-
-    munmap(map_plain(length), length);
-    return now_us() - start;
-}
-
 /* The median of many; another registration stays meanwhile */
-static double many(uct_md_h md, size_t length, int covered)
+static double covered(uct_md_h md, size_t length)
 {
     static double times[NUM_TURNS];
     void *memory = map_memory(length);
@@ -89,8 +79,7 @@ static double many(uct_md_h md, size_t length, int covered)
 
     UCT_CHECK(uct_md_mem_reg(md, memory, length, UCT_MD_MEM_ACCESS_ALL, &memh));
     for (i = 0; i < NUM_TURNS; ++i) {
-        times[i] = covered ? reg_dereg(md, memory, length, 0) :
-                             map_unmap(length);
+        times[i] = reg_dereg(md, memory, length, 0);
     }
     UCT_CHECK(uct_md_mem_dereg(md, memh));
     return median(times, NUM_TURNS);
@@ -118,16 +107,14 @@ int main(int argc, char **argv)
     double us;
     uct_md_h md;
 
-    if (strcmp(kind, "covered") && strcmp(kind, "first") &&
-        strcmp(kind, "unmap")) {
-        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE "
-                        "covered|first|unmap BYTES\n");
+    if (strcmp(kind, "covered") && strcmp(kind, "first")) {
+        fprintf(stderr, "usage: reg_bench COMPONENT DEVICE covered|first "
+                        "BYTES\n");
         return 2;
     }
 
     md = open_md(argv[1], argv[2]);
-    us = (kind[0] == 'f') ? first(md, length) :
-                            many(md, length, kind[0] == 'c');
+    us = (kind[0] == 'f') ? first(md, length) : covered(md, length);
     printf("us %.4f\n", us);
     uct_md_close(md);
     return EXIT_SUCCESS;

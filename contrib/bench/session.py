@@ -29,11 +29,6 @@ CONTESTANTS = {
     "strict": {"UCX_TLS": "nprdma", "UCX_NPRDMA_REVOKE": "strict"},
     "kept": {"UCX_TLS": "nprdma", "UCX_NPRDMA_LAZY_UNMAP": "256m",
              "UCX_NPRDMA_REVOKE": "strict"},
-    # On npemu0 this is copy mode: only what hooks cost can be seen
-    "unhooked": {"UCX_TLS": "nprdma", "UCX_MEM_EVENTS": "n"},
-    # UCX's own way to allocate
-    "huge": {"UCX_TLS": "nprdma",
-             "UCX_ALLOC_PRIO": "md:sysv,md:posix,thp,md:*,mmap,heap"},
     # Nothing large beside; messages and small puts, or atomics as well, pass
     # puts elsewhere; large operations have no scheduler
     "alone": {"UCX_TLS": "nprdma"},

@@ -18,15 +18,6 @@
  *                  a host that moves the CPUs of a virtual machine changes
  *                  both. Prints the medians of the batches in microseconds, and
  *                  of the ratios of neighbouring batches
- *
- * A stream of puts to a target that polls:
- *
- *   puts BYTES     puts of BYTES each that overlap nowhere
- *   small BYTES    a put of 8 bytes elsewhere behind each of them
- *   atomics BYTES  an atomic elsewhere behind each of them
- *
- * These print the megabytes per second of the large ones, the flush at the end
- * included.
  */
 
 #include "ucp_side.h"
@@ -46,43 +37,18 @@
 
 #define MESSAGE_ID 1
 
-/* Where a stream of puts goes, all of it in turn; more than a cache has. Words
- * are behind that, one for each place. */
-#define DATA_BYTES  (32u << 20)
-#define MIN_STREAM  8192u
-#define MAX_PLACES  (DATA_BYTES / MIN_STREAM)
-#define TOTAL_BYTES (DATA_BYTES + (MAX_PLACES * sizeof(uint64_t)))
-
-/* Puts of a stream that are not complete */
-#define WINDOW      32
-
-/* Bytes of a stream that warm up, and that are measured */
-#define WARM_BYTES  (2ul * DATA_BYTES)
-#define BYTES       (1ul << 32)
-
 /* What the target does: a byte on the socket, which it looks at in progress */
 enum { CMD_COMPUTE = 'c', CMD_END = 'e' };
 
-static const char *kind;
-static size_t     amount; /* Bytes of a put */
+static bool   is_pair;
+static size_t amount; /* Bytes of a put */
 
 static uint64_t      payload[MAX_WORDS] __attribute__((aligned(4096)));
 static unsigned long messages_received;
 
-static bool is(const char *name)
-{
-    return strcmp(kind, name) == 0;
-}
-
-static bool is_stream(void)
-{
-    return is("puts") || is("small") || is("atomics");
-}
-
 static uint64_t features(void)
 {
-    return UCP_FEATURE_RMA | (is("put-pair") ? UCP_FEATURE_AM : 0) |
-           (is_stream() ? UCP_FEATURE_AMO64 : 0);
+    return UCP_FEATURE_RMA | (is_pair ? UCP_FEATURE_AM : 0);
 }
 
 
@@ -169,23 +135,19 @@ static void compute_one_second(void)
     }
 }
 
-/* Serves until told to end. Its last answer is what was put last, or the sum of
- * the words of a stream. */
+/* Serves until told to end. Its last answer is what was put last. */
 static void target_main(void)
 {
-    size_t length    = is_stream() ? TOTAL_BYTES : sizeof(payload);
-    uint64_t *memory = map_memory(length);
-    uint64_t last    = 0;
-    size_t i;
+    uint64_t *memory = map_memory(sizeof(payload));
     char cmd;
 
-    memset(memory, 0, length);
-    target_open(features(), memory, length);
-    if (is("put-pair")) {
+    memset(memory, 0, sizeof(payload));
+    target_open(features(), memory, sizeof(payload));
+    if (is_pair) {
         listen_for_messages();
     }
     for (cmd = 0; cmd != CMD_END;) {
-        if (is("put-pair")) {
+        if (is_pair) {
             answer_some();
         } else {
             progress_some();
@@ -198,11 +160,7 @@ static void target_main(void)
             compute_one_second();
         }
     }
-
-    for (i = 0; is_stream() && (i < MAX_PLACES); ++i) {
-        last += memory[DATA_BYTES / sizeof(*memory) + i];
-    }
-    target_close(is_stream() ? last : memory[0]);
+    target_close(memory[0]);
 }
 
 static void put_flush(uint64_t value, int words)
@@ -244,25 +202,19 @@ static void computing_main(int words)
            times[(i * 99) / 100], i);
 }
 
-/* Microseconds of a put and flush; *value is what was put last */
-static double put_batch(int words, uint64_t *value)
+/* Microseconds of a put and flush, or of a message there and back; *value is
+ * what was put last */
+static double batch(bool is_put, int words, uint64_t *value)
 {
     double start = now_us();
     int i;
 
     for (i = 0; i < BATCH; ++i) {
-        put_flush(++*value, words);
-    }
-    return (now_us() - start) / BATCH;
-}
-
-static double message_batch(void)
-{
-    double start = now_us();
-    int i;
-
-    for (i = 0; i < BATCH; ++i) {
-        message_and_answer();
+        if (is_put) {
+            put_flush(++*value, words);
+        } else {
+            message_and_answer();
+        }
     }
     return (now_us() - start) / BATCH;
 }
@@ -275,8 +227,8 @@ static void pair_main(int words)
 
     listen_for_messages();
     for (i = -WARM_PAIRS; i < PAIRS; ++i) {
-        puts[i < 0 ? 0 : i]     = put_batch(words, &value);
-        messages[i < 0 ? 0 : i] = message_batch();
+        puts[i < 0 ? 0 : i]     = batch(true, words, &value);
+        messages[i < 0 ? 0 : i] = batch(false, words, &value);
     }
     for (i = 0; i < PAIRS; ++i) {
         ratios[i] = puts[i] / messages[i];
@@ -289,69 +241,10 @@ static void pair_main(int words)
 }
 
 
-/* ---- streams ---- */
-
-/* On the word that belongs to a place */
-static ucs_status_ptr_t small_operation(size_t place)
-{
-    static uint64_t one = 1;
-    uint64_t address    = side.memory + DATA_BYTES + (place * sizeof(one));
-
-    return is("atomics") ? add_one(side.ep, address, side.rkey, NULL) :
-                           ucp_put_nbx(side.ep, &one, sizeof(one), address,
-                                       side.rkey, &no_param);
-}
-
-/* Microseconds that a number of puts take */
-static double stream(const char *data, size_t count)
-{
-    ucs_status_ptr_t open[WINDOW] = {NULL}, small[WINDOW] = {NULL};
-    double start                  = now_us();
-    size_t i, place;
-
-    for (i = 0; i < count; ++i) {
-        place = i % (DATA_BYTES / amount);
-        wait_for(open[i % WINDOW]);
-        wait_for(small[i % WINDOW]);
-        open[i % WINDOW] = ucp_put_nbx(side.ep, data + (place * amount), amount,
-                                       side.memory + (place * amount),
-                                       side.rkey, &no_param);
-        if (is("small") || is("atomics")) {
-            small[i % WINDOW] = small_operation(place);
-        }
-    }
-    for (i = 0; i < WINDOW; ++i) {
-        wait_for(open[i]);
-        wait_for(small[i]);
-    }
-    wait_for(ucp_ep_flush_nbx(side.ep, &no_param));
-    return now_us() - start;
-}
-
-static void stream_main(void)
-{
-    size_t warm  = WARM_BYTES / amount;
-    size_t count = BYTES / amount;
-    char *data   = map_memory(DATA_BYTES);
-    uint64_t seen;
-    double us;
-
-    memset(data, 0x55, DATA_BYTES);
-    stream(data, warm);
-    us = stream(data, count);
-    command(CMD_END, &seen, sizeof(seen));
-    CHECK(!is("atomics") || (seen == warm + count),
-          "%zu atomics, of which the target has seen %zu", warm + count,
-          (size_t)seen);
-    printf("mb_per_s %.1f puts %zu\n", (count * amount) / us, count);
-}
-
 static void initiator_main(void)
 {
     initiator_open(features());
-    if (is_stream()) {
-        stream_main();
-    } else if (is("put-pair")) {
+    if (is_pair) {
         pair_main(amount / sizeof(uint64_t));
     } else {
         computing_main(amount / sizeof(uint64_t));
@@ -361,19 +254,13 @@ static void initiator_main(void)
 
 int main(int argc, char **argv)
 {
-    bool is_put, is_right;
+    const char *kind = argc > 1 ? argv[1] : "";
 
-    kind     = argc > 1 ? argv[1] : "";
-    amount   = argc > 2 ? strtoul(argv[2], NULL, 0) : sizeof(uint64_t);
-    is_put   = is("put-computing") || is("put-pair");
-    is_right = is_put ? (amount > 0) && (amount <= sizeof(payload)) &&
-                        (amount % sizeof(uint64_t) == 0) :
-               is_stream() && (amount >= MIN_STREAM) &&
-               (amount <= DATA_BYTES / 2);
-    if (!is_right) {
-        fprintf(stderr, "usage: ucp_bench put-computing|put-pair [BYTES]\n"
-                        "       ucp_bench puts|small|atomics BYTES (%u to "
-                        "%u)\n", MIN_STREAM, DATA_BYTES / 2);
+    is_pair = !strcmp(kind, "put-pair");
+    amount  = argc > 2 ? strtoul(argv[2], NULL, 0) : sizeof(uint64_t);
+    if (!(is_pair || !strcmp(kind, "put-computing")) || (amount == 0) ||
+        (amount > sizeof(payload)) || (amount % sizeof(uint64_t) != 0)) {
+        fprintf(stderr, "usage: ucp_bench put-computing|put-pair [BYTES]\n");
         return 2;
     }
 

@@ -150,14 +150,14 @@ static void wait_for_end(ucs_status_ptr_t request)
     }
 }
 
-/* @param [out] reply  What was there before; NULL: there is no reply. */
+/* @param [out] reply  What was there before */
 static inline ucs_status_ptr_t
 add_one(ucp_ep_h ep, uint64_t address, ucp_rkey_h rkey, uint64_t *reply)
 {
     static const uint64_t one = 1;
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_DATATYPE |
-                        (reply ? UCP_OP_ATTR_FIELD_REPLY_BUFFER : 0),
+                        UCP_OP_ATTR_FIELD_REPLY_BUFFER,
         .datatype     = ucp_dt_make_contig(sizeof(one)),
         .reply_buffer = reply
     };
