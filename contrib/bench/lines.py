@@ -16,8 +16,12 @@ device  a device that need not be the emulated one (--device), in the modes that
         need no kernel module, next to UCX's own RC transport, which pins
 plot    what README's plot shows, without limits
 mpi     MPI over nprdma next to tcp, for the table and plot of quickstart
+rmem    memory of another machine (rmem/bench)
+claims  what others claim (claims.py)
 kernel  the kernel module, in a guest (kernel.py)
 """
+
+import sys
 
 import kernel
 import mpi as mpi_lines
@@ -25,10 +29,15 @@ import probes
 from measure import (Row, difference, more_turns, notes, one_turn, ratio,
                      value)
 from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
+from session import TOP
+
+sys.path.append(TOP + "/rmem/bench")
+import rmem_rows  # noqa: E402
 
 # --turns unless it is given
-DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7,
-                 "prio": 7, "device": 5, "plot": 5, "mpi": 1, "kernel": 5}
+DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7, "prio": 7,
+                 "device": 5, "plot": 5, "mpi": 1, "rmem": 3, "kernel": 5,
+                 "claims": 7}
 
 # Groups whose programs run on an installation, so that two can be compared
 OLD_AND_NEW = ("small", "large", "start", "revoke", "prio")
@@ -368,4 +377,5 @@ DEVICE = [*device_rows("copy"), *device_rows("odp")]
 
 GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
           "prio": PRIO, "device": DEVICE, "plot": PLOT,
-          "mpi": mpi_lines.MPI, "kernel": kernel.KERNEL}
+          "mpi": mpi_lines.MPI, "rmem": rmem_rows.RMEM,
+          "kernel": kernel.KERNEL}

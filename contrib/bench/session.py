@@ -42,7 +42,8 @@ CONTESTANTS = {
     "verbs": {"UCX_TLS": "rc_verbs,ud_verbs"},
     # On a device that need not be the emulated one
     "copy": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "copy"},
-    "odp": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "odp"},
+    "odp": {"UCX_TLS": "nprdma", "UCX_NPRDMA_MONITOR": "odp",
+            "NPEMU_ODP": "explicit"},
     "pinned": {"UCX_TLS": "rc"},
 }
 
@@ -280,10 +281,9 @@ def available_memory():
                              re.M).group(1)) * 1024
 
 
-def compile_program(name, path):
-    """Compiles NAME.c of this directory to `path`."""
-    source = os.path.join(HERE, name + ".c")
-    argv = ["cc", *COMPILE, "-o", path, source]
+def compile_program(name, path, where=HERE, more=()):
+    """Compiles NAME.c of a directory to `path`."""
+    argv = ["cc", *COMPILE, "-o", path, os.path.join(where, name + ".c"), *more]
     if name in ("mpi_bench", "shmem_bench"):
         argv[0] = "mpicc.openmpi" if name == "mpi_bench" else "oshcc"
     elif name == "kernel_bench":
