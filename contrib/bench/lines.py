@@ -37,7 +37,7 @@ import rmem_rows  # noqa: E402
 # --turns unless it is given
 DEFAULT_TURNS = {"small": 7, "large": 5, "start": 1, "revoke": 7, "prio": 7,
                  "device": 5, "plot": 5, "mpi": 1, "rmem": 3, "kernel": 5,
-                 "claims": 7}
+                 "claims": 5}
 
 # Groups whose programs run on an installation, so that two can be compared
 OLD_AND_NEW = ("small", "large", "start", "revoke", "prio")

@@ -71,7 +71,6 @@ def finish(results, facts, output):
     measured."""
     if {f"mpi.{kind}" for kind in KINDS} != {r["line"] for r in results}:
         return
-    os.makedirs(output, exist_ok=True)
     table = text_table(results)
     with open(os.path.join(output, "table.txt"), "w") as file:
         file.write(table)
