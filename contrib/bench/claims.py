@@ -150,11 +150,9 @@ def finish(results, facts, path):
 
 HEAD = """# What others claim, and what holds here
 
-`contrib/bench/bench run claims --output doc` has measured this and written it.
-The RNIC is emulated: ratios mean something, microseconds say nothing of a
-network. These are medians of few turns, with the range of half of them. More
-turns are in [measurements.md](measurements.md), and remote memory in
-[rmem.md](rmem.md).
+`contrib/bench/bench run claims --output doc` has written this. The RNIC is
+emulated: ratios mean something, microseconds say nothing of a network. Medians
+of few turns, with the range of half of them; [more](measurements.md).
 
 {date}, {commit}, {machine}.
 

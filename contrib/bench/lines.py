@@ -32,7 +32,6 @@ from probes import BANDWIDTH, GIB, LATENCY, MIB, mpi, perftest, ucx, uct, volume
 from session import TOP
 
 sys.path.append(TOP + "/rmem/bench")
-import guest_rows  # noqa: E402
 import rmem_rows  # noqa: E402
 
 # --turns unless it is given
@@ -378,5 +377,5 @@ DEVICE = [*device_rows("copy"), *device_rows("odp")]
 
 GROUPS = {"small": SMALL, "large": LARGE, "start": START, "revoke": REVOKE,
           "prio": PRIO, "device": DEVICE, "plot": PLOT,
-          "mpi": mpi_lines.MPI, "rmem": rmem_rows.RMEM + guest_rows.GUEST,
+          "mpi": mpi_lines.MPI, "rmem": rmem_rows.RMEM,
           "kernel": kernel.KERNEL}

@@ -17,6 +17,7 @@ import os
 import socket
 import time
 
+from guest_rows import GUEST
 from measure import Row, notes, one_turn, ratio, value
 from session import (HERE, SKIPPED, TOP, BenchError, Skip, compile_program,
                      field_of, stop)
@@ -380,4 +381,5 @@ RMEM = [
          *notes("beside", "beside_p99", "direct")]),
     Row("rmem.idle", "CPU time of a server with 8 idle clients in 10 s", idle,
         ("librmem",), [value("librmem", "<=", 10)], "ms", turns=one_turn),
+    *GUEST
 ]
