@@ -39,7 +39,7 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
     pthread_mutex_init(&rmem->lock, &attr);
     /* The threads that UCX makes take no signals of the program, whose handlers
      * may touch a window: they could wait there for locks of the thread */
-    status = rmem_enter(rmem);
+    status = rmem_enter(rmem, true);
     if (status == RMEM_OK) {
         status = rmem_leave(rmem, rmem_session_open(rmem, where));
     }
@@ -74,7 +74,7 @@ static int enter_range(rmem_t *rmem, uint64_t offset, size_t length,
         return RMEM_ERR_ARG;
     }
 
-    status = rmem_enter(rmem);
+    status = rmem_enter(rmem, rmem->window != NULL);
     return ((status == RMEM_OK) && (rmem->status != RMEM_OK)) ?
            rmem_leave(rmem, rmem->status) : status;
 }
@@ -173,7 +173,7 @@ int rmem_write(rmem_t *rmem, uint64_t offset, const void *buffer, size_t length)
 
 int rmem_flush(rmem_t *rmem)
 {
-    int status = rmem_enter(rmem);
+    int status = rmem_enter(rmem, rmem->window != NULL);
 
     if (status != RMEM_OK) {
         return status;
@@ -210,7 +210,7 @@ void rmem_stats(const rmem_t *rmem, rmem_stats_t *stats)
     rmem_t *locked = (rmem_t*)rmem;
 
     memset(stats, 0, sizeof(*stats));
-    if (rmem_enter(locked) == RMEM_OK) {
+    if (rmem_enter(locked, rmem->window != NULL) == RMEM_OK) {
         *stats = rmem->stats;
         rmem_leave(locked, RMEM_OK);
     }

@@ -15,43 +15,52 @@ enum {
 
 /* ---- one call at a time ---- */
 
-static void restore(const sigset_t *signals, int cancel)
+static void restore(const rmem_caller_t *caller)
 {
     --rmem_inside;
-    pthread_setcancelstate(cancel, NULL);
-    pthread_sigmask(SIG_SETMASK, signals, NULL);
+    pthread_setcancelstate(caller->cancel, NULL);
+    if (caller->is_masked) {
+        pthread_sigmask(SIG_SETMASK, &caller->signals, NULL);
+    }
 }
 
-int rmem_enter(rmem_t *rmem)
+int rmem_enter(rmem_t *rmem, bool is_masked)
 {
-    sigset_t others, signals;
-    int cancel;
+    rmem_caller_t caller = {.is_masked = is_masked};
+    sigset_t others;
+    int status;
 
     if (rmem->pid != getpid()) {
         return RMEM_ERR_UNSUPPORTED;
     }
 
-    rmem_sigbus_others(&others);
-    pthread_sigmask(SIG_BLOCK, &others, &signals);
-    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+    if (is_masked) {
+        rmem_sigbus_others(&others);
+        pthread_sigmask(SIG_BLOCK, &others, &caller.signals);
+    }
+    pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &caller.cancel);
     ++rmem_inside;
-    if (pthread_mutex_lock(&rmem->lock) != 0) {
-        restore(&signals, cancel);
+    status = pthread_mutex_lock(&rmem->lock);
+    if ((status == 0) && !is_masked && (rmem->window != NULL)) {
+        pthread_mutex_unlock(&rmem->lock);
+        restore(&caller);
+        return rmem_enter(rmem, true); /* Another thread has mapped it */
+    }
+    if (status != 0) {
+        restore(&caller);
         return RMEM_ERR_ARG;
     }
 
-    rmem->signals = signals;
-    rmem->cancel  = cancel;
+    rmem->caller = caller;
     return RMEM_OK;
 }
 
 int rmem_leave(rmem_t *rmem, int status)
 {
-    sigset_t signals = rmem->signals;
-    int cancel       = rmem->cancel;
+    rmem_caller_t caller = rmem->caller;
 
     pthread_mutex_unlock(&rmem->lock);
-    restore(&signals, cancel);
+    restore(&caller);
     return status;
 }
 

@@ -28,10 +28,16 @@ typedef struct {
     ucs_status_ptr_t request;
 } rmem_session_buffer_t;
 
+/* What a call changes in its thread */
+typedef struct {
+    bool     is_masked;
+    sigset_t signals; /* If it is */
+    int      cancel;
+} rmem_caller_t;
+
 struct rmem {
     pthread_mutex_t       lock;       /* That knows its owner: EDEADLK */
-    sigset_t              signals;    /* Of the owner, before its call */
-    int                   cancel;
+    rmem_caller_t         caller;     /* Of the mutex's owner */
     pid_t                 pid;        /* That has the session */
     rmem_params_t         params;     /* bytes: of whole pages */
     rmem_window_t         *window;    /* NULL: none */
@@ -60,12 +66,12 @@ struct rmem {
     } unacked[RMEM_MAX_UNACKED];
 };
 
-/* Begins a call: the next functions need the mutex. Until its end signals are
- * blocked and the thread is not cancelled, because a handler of the program may
- * touch a window, and the mutex has an owner that can go on.
- * RMEM_ERR_UNSUPPORTED in a child of fork(), RMEM_ERR_ARG inside of another
+/* Begins a call: the next functions need the mutex. Until its end the thread is
+ * not cancelled, because the mutex needs an owner that can go on. is_masked:
+ * signals are blocked, because a handler of the program may touch the window;
+ * without a window these two system calls are saved. RMEM_ERR_UNSUPPORTED in a child of fork(), RMEM_ERR_ARG inside of another
  * call. rmem_leave() returns the status. */
-int rmem_enter(rmem_t *rmem);
+int rmem_enter(rmem_t *rmem, bool is_masked);
 int rmem_leave(rmem_t *rmem, int status);
 
 /* Connects, and gets an extent of params.bytes. */

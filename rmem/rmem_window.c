@@ -501,7 +501,7 @@ int rmem_map(rmem_t *rmem, void **base_p)
     rmem_window_t *window;
     int status;
 
-    status = rmem_enter(rmem);
+    status = rmem_enter(rmem, true);
     if (status != RMEM_OK) {
         return status;
     }
