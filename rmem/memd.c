@@ -46,6 +46,13 @@ typedef enum {
     SESSION_CLOSING  /* And what it had is cleared, before others have it */
 } state_t;
 
+/* A message with pages that come from the disk, or behind such a one */
+typedef struct {
+    rmem_lines_t lines;
+    size_t       length;
+    uint8_t      *data;
+} late_t;
+
 typedef struct {
     state_t          state;
     char             peer[NI_MAXHOST + NI_MAXSERV];
@@ -63,6 +70,8 @@ typedef struct {
     size_t           key_length;
 
     uint32_t         stored;
+    late_t           late[RMEM_MAX_UNACKED]; /* A ring */
+    unsigned         first_late, num_late;
     int              status;       /* Not RMEM_OK: takes no further message */
 
     /* UCP reads these until the request ends */
@@ -236,6 +245,81 @@ static void advise(const session_t *session, const rmem_record_t *records,
     }
 }
 
+/* Checks a message, and takes its records. Returns what is wrong, or NULL. */
+static const char *parse_lines(const session_t *session, const void *header,
+                               size_t header_length, const void *data,
+                               size_t length, rmem_lines_t *lines,
+                               rmem_record_t *records)
+{
+    return rmem_wire_parse_lines(header, header_length, data, length,
+                                 session->bytes / RMEM_PAGE_SIZE, lines,
+                                 records);
+}
+
+static void store(session_t *session, const rmem_lines_t *lines,
+                  const rmem_record_t *records, const uint8_t *data,
+                  size_t length)
+{
+    int status = memd_store_lines(&memd.store, session->offset, lines, records,
+                                  data + lines->records * sizeof(*records));
+
+    if (status != RMEM_OK) {
+        refuse(session, status);
+        return;
+    }
+    ++session->stored;
+    ++memd.num_messages;
+    memd.num_bytes += length;
+    if (!(lines->flags & RMEM_LINES_FREE)) {
+        advise(session, records, lines->records);
+    }
+}
+
+/* The oldest one that waits; after a failure it is only forgotten */
+static void store_late(session_t *session)
+{
+    late_t *late = &session->late[session->first_late];
+    rmem_record_t records[RMEM_MAX_RECORDS];
+    rmem_lines_t lines;
+
+    session->first_late = (session->first_late + 1) % RMEM_MAX_UNACKED;
+    --session->num_late;
+    if ((session->status == RMEM_OK) && (session->wrong == NULL) &&
+        !session->is_gone) {
+        parse_lines(session, &late->lines, sizeof(late->lines), late->data,
+                    late->length, &lines, records);
+        store(session, &lines, records, late->data, late->length);
+    }
+    free(late->data);
+}
+
+/* Messages of other sessions are not to wait for more than one read of the disk.
+ * Returns whether this one is stored later; without memory for it, it is not. */
+static bool is_late(session_t *session, const rmem_lines_t *lines,
+                    const rmem_record_t *records, const void *data,
+                    size_t length)
+{
+    bool is_here = memd_store_is_here(&memd.store, session->offset, lines,
+                                      records);
+    uint8_t *copy = (is_here && (session->num_late == 0)) ? NULL :
+                    malloc(length);
+    late_t *late;
+
+    while ((session->num_late > 0) &&
+           ((copy == NULL) || (session->num_late == RMEM_MAX_UNACKED))) {
+        store_late(session);
+    }
+    if (copy == NULL) {
+        return false;
+    }
+
+    memcpy(copy, data, length);
+    late  = &session->late[(session->first_late + session->num_late++) %
+                           RMEM_MAX_UNACKED];
+    *late = (late_t){*lines, length, copy};
+    return true;
+}
+
 static ucs_status_t
 on_lines(void *arg, const void *header, size_t header_length, void *data,
          size_t length, const ucp_am_recv_param_t *param)
@@ -243,7 +327,6 @@ on_lines(void *arg, const void *header, size_t header_length, void *data,
     session_t *session = find_session(param);
     rmem_record_t records[RMEM_MAX_RECORDS];
     rmem_lines_t lines;
-    int status;
 
     if ((session == NULL) || (session->status != RMEM_OK)) {
         return UCS_OK;
@@ -253,28 +336,16 @@ on_lines(void *arg, const void *header, size_t header_length, void *data,
         session->wrong = "LINES was not expected";
         return UCS_OK;
     }
-    session->wrong = rmem_wire_parse_lines(header, header_length, data, length,
-                                           session->bytes / RMEM_PAGE_SIZE,
-                                           &lines, records);
-    if ((session->wrong == NULL) && (lines.seq != session->stored + 1)) {
+    session->wrong = parse_lines(session, header, header_length, data, length,
+                                 &lines, records);
+    if ((session->wrong == NULL) &&
+        (lines.seq != session->stored + session->num_late + 1)) {
         session->wrong = "LINES is out of sequence";
     }
-    if (session->wrong != NULL) {
-        return UCS_OK;
-    }
-
-    status = memd_store_lines(&memd.store, session->offset, &lines, records,
-                              (const uint8_t*)data +
-                              lines.records * sizeof(*records));
-    if (status != RMEM_OK) {
-        refuse(session, status);
-        return UCS_OK;
-    }
-    ++session->stored;
-    ++memd.num_messages;
-    memd.num_bytes += length;
-    if (!(lines.flags & RMEM_LINES_FREE)) {
-        advise(session, records, lines.records);
+    if ((session->wrong == NULL) &&
+        !is_late(session, &lines, records, data, length) &&
+        (session->status == RMEM_OK)) {
+        store(session, &lines, records, data, length);
     }
     return UCS_OK;
 }
@@ -383,6 +454,9 @@ static void begin_to_close(session_t *session)
     if (session->wrong != NULL) {
         rmem_error(0, "%s: session ended: %s", session->peer, session->wrong);
     }
+    while (session->num_late > 0) {
+        store_late(session);
+    }
     session->closing = ucp_ep_close_nbx(session->ep, &force);
     session->ep      = NULL; /* The next one may have its address */
     session->state   = SESSION_CLOSING;
@@ -462,10 +536,13 @@ static int take_turn(session_t *session)
         begin_to_close(session);
         return 0;
     }
+    if (session->num_late > 0) {
+        store_late(session);
+    }
     if (is_done(&session->request)) {
         acknowledge(session);
     }
-    return (session->deadline == 0) ? -1 : 100;
+    return (session->num_late > 0) ? 0 : (session->deadline == 0) ? -1 : 100;
 }
 
 

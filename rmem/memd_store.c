@@ -171,6 +171,26 @@ int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes)
     return RMEM_OK;
 }
 
+bool memd_store_is_here(memd_store_t *store, uint64_t offset,
+                        const rmem_lines_t *lines, const rmem_record_t *records)
+{
+    bool is_here = true;
+    unsigned char state;
+    uint8_t *place;
+    unsigned i;
+
+    for (i = 0; (i < lines->records) && !(lines->flags & RMEM_LINES_FREE) &&
+         (store->fd >= 0); ++i) {
+        place = store->base + offset +
+                (uint64_t)records[i].page * RMEM_PAGE_SIZE;
+        if ((mincore(place, RMEM_PAGE_SIZE, &state) != 0) || !(state & 1)) {
+            madvise(place, RMEM_PAGE_SIZE, MADV_WILLNEED);
+            is_here = false;
+        }
+    }
+    return is_here;
+}
+
 static int store_records(memd_store_t *store, uint64_t offset,
                          const rmem_lines_t *lines,
                          const rmem_record_t *records, const uint8_t *data)
@@ -179,13 +199,6 @@ static int store_records(memd_store_t *store, uint64_t offset,
     uint64_t place;
     unsigned i;
 
-    /* The pages of a file are read side by side */
-    for (i = 0; (i < lines->records) && !(lines->flags & RMEM_LINES_FREE) &&
-         (store->fd >= 0); ++i) {
-        madvise(store->base + offset +
-                (uint64_t)records[i].page * RMEM_PAGE_SIZE, RMEM_PAGE_SIZE,
-                MADV_WILLNEED);
-    }
     for (i = 0; (i < lines->records) && (status == RMEM_OK); ++i) {
         place = offset + (uint64_t)records[i].page * RMEM_PAGE_SIZE;
         if (lines->flags & RMEM_LINES_FREE) {

@@ -8,6 +8,8 @@
 
 #include "rmem_wire.h"
 
+#include <stdbool.h>
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -41,6 +43,12 @@ void memd_store_free(memd_store_t *store, uint64_t offset);
 
 /* Lets a range read as zeros, and gives its memory back to the system. */
 int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes);
+
+/* Whether the pages of a message are in memory. Those that are not are read from
+ * the disk from now on, side by side. */
+bool memd_store_is_here(memd_store_t *store, uint64_t offset,
+                        const rmem_lines_t *lines,
+                        const rmem_record_t *records);
 
 /* Stores a message of an extent at this offset. RMEM_OK, or RMEM_ERR_RANGE if
  * the file was cut, or cannot be read or written; then a part may be stored. */
