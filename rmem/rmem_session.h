@@ -69,8 +69,9 @@ struct rmem {
 /* Begins a call: the next functions need the mutex. Until its end the thread is
  * not cancelled, because the mutex needs an owner that can go on. is_masked:
  * signals are blocked, because a handler of the program may touch the window;
- * without a window these two system calls are saved. RMEM_ERR_UNSUPPORTED in a child of fork(), RMEM_ERR_ARG inside of another
- * call. rmem_leave() returns the status. */
+ * without a window these two system calls are saved. RMEM_ERR_UNSUPPORTED in a
+ * child of fork(), RMEM_ERR_ARG inside of another call. rmem_leave() returns the
+ * status. */
 int rmem_enter(rmem_t *rmem, bool is_masked);
 int rmem_leave(rmem_t *rmem, int status);
 

@@ -34,6 +34,9 @@ struct rmem_window {
     ucp_mem_h    memh;    /* Of bounce */
     pthread_t    thread;  /* With has_thread */
     bool         has_thread;
+    /* The thread's: AddressSanitizer takes what a cancelled thread had on its
+     * stack for used */
+    struct uffd_msg msg;
 };
 
 
@@ -340,16 +343,16 @@ static void rmem_window_hook(void)
 static void *rmem_window_serve(void *arg)
 {
     rmem_window_t *window = arg;
-    struct uffd_msg msg;
+    struct uffd_msg *msg  = &window->msg;
     uint32_t page;
     char *address;
 
     ++rmem_inside;
     /* Is cancelled there */
-    while (read(window->uffd.fd, &msg, sizeof(msg)) == sizeof(msg)) {
-        address = (char*)(uintptr_t)msg.arg.pagefault.address;
+    while (read(window->uffd.fd, msg, sizeof(*msg)) == sizeof(*msg)) {
+        address = (char*)(uintptr_t)msg->arg.pagefault.address;
         page    = (address - window->rmem->base) / RMEM_PAGE_SIZE;
-        if (rmem_window_resolve(window, address, msg.arg.pagefault.flags &
+        if (rmem_window_resolve(window, address, msg->arg.pagefault.flags &
                                 (UFFD_PAGEFAULT_FLAG_WRITE |
                                  UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
             rmem_sigbus_forbid(rmem_uffd_page(&window->uffd, page),
