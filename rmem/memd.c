@@ -293,8 +293,9 @@ static void store_late(session_t *session)
     free(late->data);
 }
 
-/* Messages of other sessions are not to wait for more than one read of the disk.
- * Returns whether this one is stored later; without memory for it, it is not. */
+/* Messages of other sessions are not to wait for more than one read of the
+ * disk. Returns whether this one is stored later; without memory for it, it is
+ * not. */
 static bool is_late(session_t *session, const rmem_lines_t *lines,
                     const rmem_record_t *records, const void *data,
                     size_t length)

@@ -44,8 +44,8 @@ void memd_store_free(memd_store_t *store, uint64_t offset);
 /* Lets a range read as zeros, and gives its memory back to the system. */
 int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes);
 
-/* Whether the pages of a message are in memory. Those that are not are read from
- * the disk from now on, side by side. */
+/* Whether the pages of a message are in memory. Those that are not are read
+ * from the disk from now on, side by side. */
 bool memd_store_is_here(memd_store_t *store, uint64_t offset,
                         const rmem_lines_t *lines,
                         const rmem_record_t *records);

@@ -31,9 +31,10 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
         return RMEM_ERR_NOMEM;
     }
 
+    rmem_watch();
     rmem->params       = *params;
     rmem->params.bytes = roundup(params->bytes, RMEM_PAGE_SIZE);
-    rmem->pid          = getpid();
+    rmem->forks        = rmem_forks;
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&rmem->lock, &attr);
@@ -53,7 +54,7 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
 
 void rmem_close(rmem_t *rmem)
 {
-    if (rmem->pid == getpid()) {
+    if (rmem->forks == rmem_forks) {
         if (rmem->window != NULL) {
             rmem_window_close(rmem->window);
         }

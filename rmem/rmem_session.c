@@ -15,6 +15,25 @@ enum {
 
 /* ---- one call at a time ---- */
 
+unsigned rmem_forks;
+
+static void forked(void)
+{
+    ++rmem_forks;
+}
+
+static void watch(void)
+{
+    pthread_atfork(NULL, NULL, forked);
+}
+
+void rmem_watch(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, watch);
+}
+
 static void restore(const rmem_caller_t *caller)
 {
     --rmem_inside;
@@ -30,7 +49,7 @@ int rmem_enter(rmem_t *rmem, bool is_masked)
     sigset_t others;
     int status;
 
-    if (rmem->pid != getpid()) {
+    if (rmem->forks != rmem_forks) {
         return RMEM_ERR_UNSUPPORTED;
     }
 

@@ -38,7 +38,7 @@ typedef struct {
 struct rmem {
     pthread_mutex_t       lock;       /* That knows its owner: EDEADLK */
     rmem_caller_t         caller;     /* Of the mutex's owner */
-    pid_t                 pid;        /* That has the session */
+    unsigned              forks;      /* rmem_forks of its process */
     rmem_params_t         params;     /* bytes: of whole pages */
     rmem_window_t         *window;    /* NULL: none */
     char                  *base;      /* Of the window; NULL: none */
@@ -66,12 +66,17 @@ struct rmem {
     } unacked[RMEM_MAX_UNACKED];
 };
 
+/* How often fork() led to this process since rmem_watch(): a child has no
+ * session of its parent. getpid() would be a system call. */
+extern unsigned rmem_forks;
+void rmem_watch(void);
+
 /* Begins a call: the next functions need the mutex. Until its end the thread is
  * not cancelled, because the mutex needs an owner that can go on. is_masked:
  * signals are blocked, because a handler of the program may touch the window;
  * without a window these two system calls are saved. RMEM_ERR_UNSUPPORTED in a
- * child of fork(), RMEM_ERR_ARG inside of another call. rmem_leave() returns the
- * status. */
+ * child of fork(), RMEM_ERR_ARG inside of another call. rmem_leave() returns
+ * the status. */
 int rmem_enter(rmem_t *rmem, bool is_masked);
 int rmem_leave(rmem_t *rmem, int status);
 
