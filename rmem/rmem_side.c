@@ -23,7 +23,9 @@
 /* As nprdma.env has for programs that connect by socket address */
 static const char *const side_settings[][2] = {
     {"UCX_TLS", "nprdma"},
-    {"UCX_SOCKADDR_TLS_PRIORITY", "nprdma,rdmacm"}
+    {"UCX_SOCKADDR_TLS_PRIORITY", "nprdma,rdmacm"},
+    /* With errors of peers, its new protocols let the server's CPU do gets */
+    {"UCX_PROTO_ENABLE", "n"}
 };
 
 const char *rmem_log_name = "rmem";
