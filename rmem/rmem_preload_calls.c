@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/param.h>
 #include <sys/random.h>
@@ -33,7 +34,8 @@
 
 enum {
     PAGE   = 4096,    /* Buffers begin at one: O_DIRECT needs it */
-    SMALL  = 16384,   /* Is taken from the stack */
+    LITTLE = 32768,   /* Of the window */
+    SMALL  = LITTLE + PAGE, /* With addresses of buffers: is on the stack */
     PART   = 1 << 20, /* Of the window, in one call */
     EVENTS = 256
 };
@@ -65,8 +67,7 @@ typedef struct {
     char               *data;    /* Local memory: for buffers of the window */
     size_t             room;     /* Of it */
     void               *control; /* For control data of msg */
-    char               *small;   /* All of it, if it is not mapped */
-    size_t             length;
+    size_t             length;   /* All of it */
 } call_t;
 
 /* A buffer as others are given */
@@ -102,31 +103,38 @@ static size_t window_bytes(const call_t *call)
     return sum;
 }
 
-/* How long a part is. Messages are not divided, and none is longer than what
- * the socket buffers. */
+/* How long a part is. A message is not divided. A read gets all that is there:
+ * if it returned less, the program might believe that nothing is left, see
+ * epoll(7). What is ready tells how much local memory a stream needs. */
 static size_t part_length(call_t *call)
 {
-    int type       = SOCK_STREAM;
-    socklen_t size = sizeof(type);
+    int ready      = 0;
+    socklen_t size = sizeof(int);
     struct stat info;
+    bool is_stream = false;
+    int type;
 
     call->is_all = true;
-    if ((call->kind == CALL_PREADV) || (call->kind == CALL_PWRITEV) ||
-        (call->fd < 0) || (fstat(call->fd, &info) != 0)) {
-        return PART;
-    }
-    if (!S_ISSOCK(info.st_mode)) {
-        call->is_all = !is_input(call) || S_ISREG(info.st_mode) ||
-                       S_ISBLK(info.st_mode);
+    if ((call->kind == CALL_PREADV) || (call->kind == CALL_PWRITEV)) {
         return PART;
     }
 
-    getsockopt(call->fd, SOL_SOCKET, SO_TYPE, &type, &size);
-    call->is_all = (!is_input(call) || (call->flags & MSG_WAITALL)) &&
-                   !(call->flags & MSG_PEEK) &&
-                   ((call->msg == NULL) || (call->msg->msg_controllen == 0));
-    return ((type == SOCK_STREAM) && !(call->flags & MSG_PEEK)) ? PART :
-           SIZE_MAX / 2;
+    if (getsockopt(call->fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0) {
+        is_stream    = (type == SOCK_STREAM) && !(call->flags & MSG_PEEK) &&
+                       ((call->msg == NULL) ||
+                        (call->msg->msg_controllen == 0));
+        call->is_all = is_stream &&
+                       (!is_input(call) || (call->flags & MSG_WAITALL));
+    } else if (fstat(call->fd, &info) == 0) {
+        is_stream    = S_ISFIFO(info.st_mode);
+        call->is_all = !is_input(call) || S_ISREG(info.st_mode) ||
+                       S_ISBLK(info.st_mode);
+    }
+    if (call->is_all) {
+        return PART;
+    }
+    return (is_stream && (ioctl(call->fd, FIONREAD, &ready) == 0)) ?
+           MAX(ready, LITTLE) : SIZE_MAX / 2;
 }
 
 /* What the kernel gets next: buffers of the window are replaced by some of the
@@ -279,57 +287,57 @@ static ssize_t transfer(call_t *call)
     return call->done;
 }
 
-/* Gets local memory: `small`, if that is enough. The kernel uses the buffers of
- * MSG_ZEROCOPY for longer than the call. */
-__attribute__((noinline))
-static int begin_call(call_t *call, char *small)
-{
-    size_t window = window_bytes(call);
-
-    call->room   = (window > PART) ? MIN(window, part_length(call)) : window;
-    call->data   = small;
-    call->length = roundup(call->room, sizeof(void*)) +
-                   call->count * (sizeof(struct iovec) + sizeof(char*)) +
-                   (call->msg ? call->msg->msg_controllen : 0);
-    if ((call->length > SMALL) || (call->flags & MSG_ZEROCOPY)) {
-        call->data = (char*)syscall(SYS_mmap, NULL, call->length,
-                                    PROT_READ | PROT_WRITE,
-                                    MAP_PRIVATE | MAP_ANONYMOUS |
-                                    MAP_NORESERVE, -1, 0);
-        if (call->data == MAP_FAILED) {
-            return -1;
-        }
-    }
-    call->small = small;
-    return 0;
-}
-
 /* Also if the thread is cancelled. These are system calls, because hooks of
  * memory events are not for signal handlers, where read() may be called. */
-static void end_call(void *arg)
+static void unmap(void *arg)
 {
     call_t *call = arg;
     int error    = errno;
 
-    if (call->data != call->small) {
-        syscall(SYS_munmap, call->data, call->length);
-    }
+    syscall(SYS_munmap, call->data, call->length);
     errno = error;
 }
 
-/* Makes a call with local memory in place of that of the window */
-static ssize_t bounce(call_t call)
+__attribute__((noinline))
+static ssize_t transfer_mapped(call_t *call)
 {
-    _Alignas(PAGE) char small[SMALL];
     ssize_t ret;
 
-    if (begin_call(&call, small) != 0) {
+    call->data = (char*)syscall(SYS_mmap, NULL, call->length,
+                                PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                                -1, 0);
+    if (call->data == MAP_FAILED) {
         return -1;
     }
-    pthread_cleanup_push(end_call, &call);
-    ret = transfer(&call);
+    pthread_cleanup_push(unmap, call);
+    ret = transfer(call);
     pthread_cleanup_pop(1);
     return ret;
+}
+
+__attribute__((noinline))
+static ssize_t transfer_on_stack(call_t *call)
+{
+    char memory[call->length + PAGE];
+
+    call->data = (char*)roundup((uintptr_t)memory, PAGE);
+    return transfer(call);
+}
+
+/* Makes a call with local memory in place of that of the window. The buffers of
+ * MSG_ZEROCOPY are used for longer than the call. */
+static ssize_t bounce(call_t call)
+{
+    size_t window = window_bytes(&call);
+    size_t part   = (window > LITTLE) ? part_length(&call) : window;
+
+    call.room   = MIN(window, part);
+    call.length = roundup(call.room, sizeof(void*)) +
+                  call.count * (sizeof(struct iovec) + sizeof(char*)) +
+                  (call.msg ? call.msg->msg_controllen : 0);
+    return ((call.length > SMALL) || (call.flags & MSG_ZEROCOPY)) ?
+           transfer_mapped(&call) : transfer_on_stack(&call);
 }
 
 

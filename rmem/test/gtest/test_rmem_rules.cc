@@ -516,6 +516,31 @@ TEST_F(test_rmem_rules_calls, pipes_and_events)
     close_pair();
 }
 
+/* Less than could be read would tell a program that nothing is left */
+TEST_F(test_rmem_rules_calls, no_read_is_short)
+{
+    const int size  = 8 << 20;
+    int       zeros = open("/dev/zero", O_RDONLY);
+    ssize_t   sent, ready;
+
+    fill(1);
+    EXPECT_EQ((ssize_t)bytes, read(zeros, m_memory, bytes));
+    EXPECT_TRUE(has(0, bytes, 0));
+    close(zeros);
+    socket_pair(SOCK_STREAM);
+    setsockopt(m_fds[0], SOL_SOCKET, SO_SNDBUFFORCE, &size, sizeof(size));
+    for (ssize_t length : {100, 32768, 32769, 50000, 3 << 20}) {
+        SCOPED_TRACE(length);
+        fill(1);
+        sent = send(m_fds[0], m_memory, length, MSG_DONTWAIT);
+        fill(2);
+        ready = recv(m_fds[1], m_memory, bytes, 0);
+        EXPECT_EQ(sent, ready);
+        EXPECT_TRUE(has(0, ready, 1) && has(ready, bytes - ready, 2));
+    }
+    close_pair();
+}
+
 /* libc reads into 4 KiB of its own */
 TEST_F(test_rmem_rules_calls, buffers_of_libc)
 {
