@@ -66,7 +66,7 @@ int memd_store_open(memd_store_t *store, const char *file, uint64_t size)
 {
     struct sigaction action = {
         .sa_sigaction = on_sigbus,
-        .sa_flags     = SA_SIGINFO
+        .sa_flags     = SA_SIGINFO | SA_NODEFER
     };
     int is_file = (file != NULL);
     void *base, *lent;
@@ -220,7 +220,8 @@ int memd_store_lines(memd_store_t *store, uint64_t offset,
     volatile int status = RMEM_ERR_RANGE;
     sigjmp_buf guard;
 
-    if (sigsetjmp(guard, 1) == 0) {
+    /* Without signals: to save them takes a system call for each message */
+    if (sigsetjmp(guard, 0) == 0) {
         store_guard = &guard;
         status      = store_records(store, offset, lines, records, data);
     }
