@@ -68,6 +68,25 @@ as_user() {
     enter runuser -l user -c "$1"
 }
 
+# Remote memory over npemu: a program gets pages back that have left
+use_rmem() {
+    as_user '
+        set -e
+        cd "$(mktemp -d)"
+        export UCX_NPRDMA_EMULATION=yes
+        head -c 32 /dev/urandom >token
+        chmod 600 token
+        nprdma-memd --size 64M --listen 127.0.0.1:0 --token token >memd &
+        trap "kill $!" EXIT
+        timeout 20 sh -c "until grep -q port memd; do sleep 0.1; done"
+        port=$(sed -n "s/.* port \([0-9]*\).*/\1/p" memd)
+        seq 300000 -1 1 >numbers
+        timeout 60 rmem-run --server "127.0.0.1:$port" --token token --cache 4M \
+            --stats sort -n --buffer-size=24M numbers 2>stats | tail -n 1 |
+            grep -Fx 300000
+        grep -E "fetched [1-9]" stats'
+}
+
 built() {
     [ -f "$packages/SHA256SUMS" ] ||
         fail "no packages in $packages: the test packaging.build makes them"
