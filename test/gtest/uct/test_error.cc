@@ -155,6 +155,19 @@ TEST_F(test_error, access)
     }
 }
 
+/* UCP before 1.17 takes it for memory that allows all */
+TEST_F(test_error, local_access)
+{
+    buffer memory(m_b->md(), size);
+    buffer local(m_b->md(), size, memory.ptr(), UCT_MD_MEM_ACCESS_LOCAL_WRITE);
+
+    for (auto &op : m_ops) {
+        EXPECT_EQ((UCT_API < UCT_VERSION(1, 17)) ? UCS_OK : UCS_ERR_REJECTED,
+                  run(op, memory.address(), m_a->unpack(local.packed_key())))
+                << op.name;
+    }
+}
+
 TEST_F(test_error, unmapped_or_read_only)
 {
     void *ptr = mmap((void*)remote_place, size, PROT_READ,

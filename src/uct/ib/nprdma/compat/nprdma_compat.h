@@ -61,6 +61,17 @@
  * for anything else; before, it invalidates any registration */
 #define UCT_NPRDMA_INVALIDATE_NEEDS_KEY HAVE_DECL_UCT_MD_FLAG_INVALIDATE_RMA
 
+/* Before 1.17 UCP's registration cache does not look for what accesses it has
+ * registered memory: what has received by rendezvous, with local access, is sent
+ * from later. Registrations with these flags are UCP's, and allow all. */
+#if UCT_API < UCT_VERSION(1, 17)
+#  define UCT_NPRDMA_MEM_ANY_ACCESS (UCT_MD_MEM_ACCESS_LOCAL_READ | \
+                                     UCT_MD_MEM_ACCESS_LOCAL_WRITE | \
+                                     UCT_MD_MEM_FLAG_HIDE_ERRORS)
+#else
+#  define UCT_NPRDMA_MEM_ANY_ACCESS 0
+#endif
+
 /* RMA with the old protocols of UCX 1.16 to 1.21 reads the memory handle of the
  * local buffer without asking whether the memory domain needs one, and then
  * there is none. The memory domain cannot know which protocols will be used:

@@ -138,7 +138,8 @@ static uint32_t uct_nprdma_mem_access(uint64_t flags)
 {
     uint32_t access = 0;
 
-    if (!(flags & UCT_MD_MEM_ACCESS_ALL)) {
+    if (!(flags & UCT_MD_MEM_ACCESS_ALL) ||
+        (flags & UCT_NPRDMA_MEM_ANY_ACCESS)) {
         return NPRDMA_REG_ACCESS_ALL;
     }
 
