@@ -16,15 +16,15 @@
 #include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
-#include <netdb.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <ucs/config/global_opts.h>
+#include <ucs/sys/sock.h>
 #include <unistd.h>
 
 enum { EXIT_USAGE = 1, EXIT_POOL, EXIT_LISTEN, EXIT_UCX };
@@ -46,16 +46,9 @@ typedef enum {
     SESSION_CLOSING  /* And what it had is cleared, before others have it */
 } state_t;
 
-/* A message with pages that come from the disk, or behind such a one */
-typedef struct {
-    rmem_lines_t lines;
-    size_t       length;
-    uint8_t      *data;
-} late_t;
-
 typedef struct {
     state_t          state;
-    char             peer[NI_MAXHOST + NI_MAXSERV];
+    char             peer[UCS_SOCKADDR_STRING_LEN];
     ucp_ep_h         ep;
     ucs_status_ptr_t closing;
     const char       *wrong;       /* Why it has to end; NULL: it goes on */
@@ -69,9 +62,9 @@ typedef struct {
     void             *key;
     size_t           key_length;
 
-    uint32_t         stored;
-    late_t           late[RMEM_MAX_UNACKED]; /* A ring */
-    unsigned         first_late, num_late;
+    uint32_t         received;     /* The last message */
+    uint32_t         stored;       /* Up to this one; the others are late */
+    memd_message_t   *late[RMEM_MAX_UNACKED]; /* By their numbers */
     int              status;       /* Not RMEM_OK: takes no further message */
 
     /* UCP reads these until the request ends */
@@ -223,8 +216,7 @@ on_hello(void *arg, const void *header, size_t header_length, void *data,
 
 /* Otherwise the first get of what this CPU has written is repaired. Pages
  * that follow each other are advised at once. */
-static void advise(const session_t *session, const rmem_record_t *records,
-                   unsigned num)
+static void advise(const session_t *session, const memd_message_t *message)
 {
     ucp_mem_advise_params_t params = {
         .field_mask = UCP_MEM_ADVISE_PARAM_FIELD_ADDRESS |
@@ -232,10 +224,11 @@ static void advise(const session_t *session, const rmem_record_t *records,
                       UCP_MEM_ADVISE_PARAM_FIELD_ADVICE,
         .advice     = UCP_MADV_WILLNEED
     };
+    const rmem_record_t *records = message->records;
     unsigned i, next;
 
-    for (i = 0; i < num; i = next) {
-        for (next = i + 1; (next < num) &&
+    for (i = 0; i < message->lines.records; i = next) {
+        for (next = i + 1; (next < message->lines.records) &&
              (records[next].page == records[next - 1].page + 1); ++next) {
         }
         params.address = memd.store.lent + session->offset +
@@ -245,89 +238,73 @@ static void advise(const session_t *session, const rmem_record_t *records,
     }
 }
 
-/* Checks a message, and takes its records. Returns what is wrong, or NULL. */
-static const char *parse_lines(const session_t *session, const void *header,
-                               size_t header_length, const void *data,
-                               size_t length, rmem_lines_t *lines,
-                               rmem_record_t *records)
+static void store(session_t *session, const memd_message_t *message)
 {
-    return rmem_wire_parse_lines(header, header_length, data, length,
-                                 session->bytes / RMEM_PAGE_SIZE, lines,
-                                 records);
-}
-
-static void store(session_t *session, const rmem_lines_t *lines,
-                  const rmem_record_t *records, const uint8_t *data,
-                  size_t length)
-{
-    int status = memd_store_lines(&memd.store, session->offset, lines, records,
-                                  data + lines->records * sizeof(*records));
+    int status = memd_store_lines(&memd.store, session->offset, message);
 
     if (status != RMEM_OK) {
+        session->received = session->stored; /* None is late any more */
         refuse(session, status);
         return;
     }
     ++session->stored;
     ++memd.num_messages;
-    memd.num_bytes += length;
-    if (!(lines->flags & RMEM_LINES_FREE)) {
-        advise(session, records, lines->records);
+    memd.num_bytes += message->length;
+    if (!(message->lines.flags & RMEM_LINES_FREE)) {
+        advise(session, message);
     }
 }
 
-/* The oldest one that waits; after a failure it is only forgotten */
+static bool has_late(const session_t *session)
+{
+    return session->received != session->stored;
+}
+
+static memd_message_t **late_place(session_t *session, uint32_t seq)
+{
+    return &session->late[seq % RMEM_MAX_UNACKED];
+}
+
 static void store_late(session_t *session)
 {
-    late_t *late = &session->late[session->first_late];
-    rmem_record_t records[RMEM_MAX_RECORDS];
-    rmem_lines_t lines;
+    memd_message_t **place  = late_place(session, session->stored + 1);
+    memd_message_t *message = *place;
 
-    session->first_late = (session->first_late + 1) % RMEM_MAX_UNACKED;
-    --session->num_late;
-    if ((session->status == RMEM_OK) && (session->wrong == NULL) &&
-        !session->is_gone) {
-        parse_lines(session, &late->lines, sizeof(late->lines), late->data,
-                    late->length, &lines, records);
-        store(session, &lines, records, late->data, late->length);
+    *place = NULL;
+    store(session, message);
+    free(message);
+}
+
+static void add_late(session_t *session, const memd_message_t *message)
+{
+    memd_message_t **place = late_place(session, message->lines.seq);
+    memd_message_t *copy;
+
+    if (*place != NULL) {
+        session->wrong = "LINES did not wait for an ACK";
+        return;
     }
-    free(late->data);
+    copy = malloc(sizeof(*copy) + message->length);
+    if (copy == NULL) {
+        session->wrong = "no memory for LINES";
+        return;
+    }
+
+    *copy      = *message;
+    copy->data = memcpy(copy + 1, message->data, message->length);
+    *place     = copy;
 }
 
 /* Messages of other sessions are not to wait for more than one read of the
- * disk. Returns whether this one is stored later; without memory for it, it is
- * not. */
-static bool is_late(session_t *session, const rmem_lines_t *lines,
-                    const rmem_record_t *records, const void *data,
-                    size_t length)
-{
-    bool is_here = memd_store_is_here(&memd.store, session->offset, lines,
-                                      records);
-    uint8_t *copy = (is_here && (session->num_late == 0)) ? NULL :
-                    malloc(length);
-    late_t *late;
-
-    while ((session->num_late > 0) &&
-           ((copy == NULL) || (session->num_late == RMEM_MAX_UNACKED))) {
-        store_late(session);
-    }
-    if (copy == NULL) {
-        return false;
-    }
-
-    memcpy(copy, data, length);
-    late  = &session->late[(session->first_late + session->num_late++) %
-                           RMEM_MAX_UNACKED];
-    *late = (late_t){*lines, length, copy};
-    return true;
-}
-
+ * disk: this one is stored later if it needs one, or is behind such a one. */
 static ucs_status_t
 on_lines(void *arg, const void *header, size_t header_length, void *data,
          size_t length, const ucp_am_recv_param_t *param)
 {
     session_t *session = find_session(param);
-    rmem_record_t records[RMEM_MAX_RECORDS];
-    rmem_lines_t lines;
+    memd_message_t message;
+    size_t records;
+    bool is_late;
 
     if ((session == NULL) || (session->status != RMEM_OK)) {
         return UCS_OK;
@@ -337,16 +314,28 @@ on_lines(void *arg, const void *header, size_t header_length, void *data,
         session->wrong = "LINES was not expected";
         return UCS_OK;
     }
-    session->wrong = parse_lines(session, header, header_length, data, length,
-                                 &lines, records);
+    session->wrong = rmem_wire_parse_lines(header, header_length, data, length,
+                                           session->bytes / RMEM_PAGE_SIZE,
+                                           &message.lines, message.records);
     if ((session->wrong == NULL) &&
-        (lines.seq != session->stored + session->num_late + 1)) {
+        (message.lines.seq != session->received + 1)) {
         session->wrong = "LINES is out of sequence";
     }
-    if ((session->wrong == NULL) &&
-        !is_late(session, &lines, records, data, length) &&
-        (session->status == RMEM_OK)) {
-        store(session, &lines, records, data, length);
+    if (session->wrong != NULL) {
+        return UCS_OK;
+    }
+
+    records        = message.lines.records * sizeof(*message.records);
+    message.data   = (uint8_t*)data + records;
+    message.length = length - records;
+    is_late        = has_late(session) |
+                     !memd_store_is_here(&memd.store, session->offset,
+                                         &message);
+    ++session->received;
+    if (is_late) {
+        add_late(session, &message);
+    } else {
+        store(session, &message);
     }
     return UCS_OK;
 }
@@ -377,21 +366,6 @@ static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     session->is_gone = true;
 }
 
-static void name_peer(session_t *session, ucp_conn_request_h request)
-{
-    ucp_conn_request_attr_t attr = {
-        .field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR
-    };
-    char host[NI_MAXHOST] = "?", port[NI_MAXSERV] = "?";
-
-    if (ucp_conn_request_query(request, &attr) == UCS_OK) {
-        getnameinfo((struct sockaddr*)&attr.client_address,
-                    sizeof(attr.client_address), host, sizeof(host), port,
-                    sizeof(port), NI_NUMERICHOST | NI_NUMERICSERV);
-    }
-    snprintf(session->peer, sizeof(session->peer), "%s:%s", host, port);
-}
-
 static void on_connection(ucp_conn_request_h request, void *arg)
 {
     ucp_ep_params_t params = {
@@ -401,6 +375,9 @@ static void on_connection(ucp_conn_request_h request, void *arg)
         .conn_request   = request,
         .err_mode       = UCP_ERR_HANDLING_MODE_PEER,
         .err_handler.cb = on_error
+    };
+    ucp_conn_request_attr_t attr = {
+        .field_mask = UCP_CONN_REQUEST_ATTR_FIELD_CLIENT_ADDR
     };
     session_t *session = memd.sessions;
     session_t *end     = session + memd.num_sessions;
@@ -415,7 +392,9 @@ static void on_connection(ucp_conn_request_h request, void *arg)
     }
 
     memset(session, 0, sizeof(*session));
-    name_peer(session, request);
+    ucp_conn_request_query(request, &attr);
+    ucs_sockaddr_str((struct sockaddr*)&attr.client_address, session->peer,
+                     sizeof(session->peer));
     params.err_handler.arg = session;
     if (ucp_ep_create(memd.side.worker, &params, &session->ep) == UCS_OK) {
         session->state    = SESSION_OPEN;
@@ -452,11 +431,13 @@ int accept(int fd, __SOCKADDR_ARG address, socklen_t *length)
 
 static void begin_to_close(session_t *session)
 {
+    unsigned i;
+
     if (session->wrong != NULL) {
         rmem_error(0, "%s: session ended: %s", session->peer, session->wrong);
     }
-    while (session->num_late > 0) {
-        store_late(session);
+    for (i = 0; i < RMEM_MAX_UNACKED; ++i) {
+        free(session->late[i]);
     }
     session->closing = ucp_ep_close_nbx(session->ep, &force);
     session->ep      = NULL; /* The next one may have its address */
@@ -537,13 +518,13 @@ static int take_turn(session_t *session)
         begin_to_close(session);
         return 0;
     }
-    if (session->num_late > 0) {
+    if (has_late(session)) {
         store_late(session);
     }
     if (is_done(&session->request)) {
         acknowledge(session);
     }
-    return (session->num_late > 0) ? 0 : (session->deadline == 0) ? -1 : 100;
+    return has_late(session) ? 0 : (session->deadline == 0) ? -1 : 100;
 }
 
 
@@ -656,24 +637,20 @@ static void block_signals(void)
 }
 
 /* The transport takes a descriptor for each 256 MiB of the pool, and no more
- * than a quarter of the limit. UCX reads its variables when it is loaded. At
- * its limit of events, 1024 by default, UCX 1.13 breaks its memory, and many
- * strangers may connect. The port of a server that ended is free at once. What
- * has executed itself is named "exe". */
-static void set_limits(char **argv)
+ * than a quarter of the limit. The port of a server that ended is free at once.
+ * At its limit of events, 1024 by default, UCX 1.13 breaks its memory, and many
+ * strangers may connect. */
+static void set_limits(void)
 {
     struct rlimit files;
 
-    prctl(PR_SET_NAME, "nprdma-memd");
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_cur = files.rlim_max;
     setrlimit(RLIMIT_NOFILE, &files);
-    if (setenv("UCX_CM_REUSEADDR", "y", 0) ||
-        (getenv("UCX_ASYNC_MAX_EVENTS") != NULL) ||
-        setenv("UCX_ASYNC_MAX_EVENTS", "1048576", 0)) {
-        return;
+    setenv("UCX_CM_REUSEADDR", "y", 0);
+    if (getenv("UCX_ASYNC_MAX_EVENTS") == NULL) {
+        ucs_global_opts_set_value("ASYNC_MAX_EVENTS", "1048576");
     }
-    execv("/proc/self/exe", argv);
 }
 
 static void print_help(FILE *file)
@@ -713,7 +690,7 @@ int main(int argc, char **argv)
     rmem_where_t where;
     int opt, status;
 
-    set_limits(argv);
+    set_limits();
     rmem_log_name     = "nprdma-memd";
     memd.num_sessions = MEMD_CLIENTS;
     while ((opt = getopt_long(argc, argv, "", options, NULL)) != -1) {

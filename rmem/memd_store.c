@@ -18,18 +18,13 @@
 /* Where this thread goes when the kernel has no page of the pool's file for it;
  * NULL while it does not access the pool */
 static __thread sigjmp_buf *store_guard;
-static struct sigaction store_previous;
 
-static void on_sigbus(int sig, siginfo_t *info, void *context)
+static void on_sigbus(int sig)
 {
     if (store_guard != NULL) {
         siglongjmp(*store_guard, 1);
     }
-    if (store_previous.sa_flags & SA_SIGINFO) {
-        store_previous.sa_sigaction(sig, info, context);
-    } else {
-        signal(sig, SIG_DFL); /* The instruction is executed again */
-    }
+    signal(sig, SIG_DFL); /* The instruction is executed again */
 }
 
 static int open_file(memd_store_t *store, const char *file)
@@ -65,8 +60,8 @@ static int open_file(memd_store_t *store, const char *file)
 int memd_store_open(memd_store_t *store, const char *file, uint64_t size)
 {
     struct sigaction action = {
-        .sa_sigaction = on_sigbus,
-        .sa_flags     = SA_SIGINFO | SA_NODEFER
+        .sa_handler = on_sigbus,
+        .sa_flags   = SA_NODEFER
     };
     int is_file = (file != NULL);
     void *base, *lent;
@@ -92,7 +87,7 @@ int memd_store_open(memd_store_t *store, const char *file, uint64_t size)
     store->lent = lent;
     madvise(base, size, MADV_RANDOM);
     madvise(lent, size, MADV_RANDOM);
-    sigaction(SIGBUS, &action, &store_previous);
+    sigaction(SIGBUS, &action, NULL);
     if (memd_store_clear(store, 0, RMEM_PAGE_SIZE) != RMEM_OK) {
         memd_store_close(store);
         return rmem_error(-1, "pool %s: its file system has no holes",
@@ -110,7 +105,6 @@ err:
 /* Nothing of what was stored is left in the file */
 void memd_store_close(memd_store_t *store)
 {
-    sigaction(SIGBUS, &store_previous, NULL);
     munmap(store->base, store->size);
     munmap(store->lent, store->size);
     if (store->fd >= 0) {
@@ -172,17 +166,19 @@ int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes)
 }
 
 bool memd_store_is_here(memd_store_t *store, uint64_t offset,
-                        const rmem_lines_t *lines, const rmem_record_t *records)
+                        const memd_message_t *message)
 {
     bool is_here = true;
     unsigned char state;
     uint8_t *place;
     unsigned i;
 
-    for (i = 0; (i < lines->records) && !(lines->flags & RMEM_LINES_FREE) &&
-         (store->fd >= 0); ++i) {
+    if ((store->fd < 0) || (message->lines.flags & RMEM_LINES_FREE)) {
+        return true;
+    }
+    for (i = 0; i < message->lines.records; ++i) {
         place = store->base + offset +
-                (uint64_t)records[i].page * RMEM_PAGE_SIZE;
+                (uint64_t)message->records[i].page * RMEM_PAGE_SIZE;
         if ((mincore(place, RMEM_PAGE_SIZE, &state) != 0) || !(state & 1)) {
             madvise(place, RMEM_PAGE_SIZE, MADV_WILLNEED);
             is_here = false;
@@ -192,30 +188,28 @@ bool memd_store_is_here(memd_store_t *store, uint64_t offset,
 }
 
 static int store_records(memd_store_t *store, uint64_t offset,
-                         const rmem_lines_t *lines,
-                         const rmem_record_t *records, const uint8_t *data)
+                         const memd_message_t *message)
 {
-    int status = RMEM_OK;
+    const rmem_record_t *record = message->records;
+    const rmem_record_t *end    = record + message->lines.records;
+    const uint8_t *data         = message->data;
+    int status                  = RMEM_OK;
     uint64_t place;
-    unsigned i;
 
-    for (i = 0; (i < lines->records) && (status == RMEM_OK); ++i) {
-        place = offset + (uint64_t)records[i].page * RMEM_PAGE_SIZE;
-        if (lines->flags & RMEM_LINES_FREE) {
-            status = memd_store_clear(store, place,
-                                      (uint64_t)records[i].count *
-                                      RMEM_PAGE_SIZE);
+    for (; (record < end) && (status == RMEM_OK); ++record) {
+        place = offset + (uint64_t)record->page * RMEM_PAGE_SIZE;
+        if (message->lines.flags & RMEM_LINES_FREE) {
+            status = memd_store_clear(store, place, (uint64_t)record->count *
+                                                    RMEM_PAGE_SIZE);
         } else {
-            data = rmem_wire_scatter(data, store->base + place,
-                                     records[i].mask);
+            data = rmem_wire_scatter(data, store->base + place, record->mask);
         }
     }
     return status;
 }
 
 int memd_store_lines(memd_store_t *store, uint64_t offset,
-                     const rmem_lines_t *lines, const rmem_record_t *records,
-                     const uint8_t *data)
+                     const memd_message_t *message)
 {
     volatile int status = RMEM_ERR_RANGE;
     sigjmp_buf guard;
@@ -223,7 +217,7 @@ int memd_store_lines(memd_store_t *store, uint64_t offset,
     /* Without signals: to save them takes a system call for each message */
     if (sigsetjmp(guard, 0) == 0) {
         store_guard = &guard;
-        status      = store_records(store, offset, lines, records, data);
+        status      = store_records(store, offset, message);
     }
     store_guard = NULL;
     return status;

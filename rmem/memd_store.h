@@ -21,6 +21,14 @@ typedef struct {
 
 enum { MEMD_STORE_MAX = 1024 }; /* Extents */
 
+/* LINES, whose records were checked */
+typedef struct {
+    rmem_lines_t  lines;
+    rmem_record_t records[RMEM_MAX_RECORDS];
+    const uint8_t *data;  /* What follows the records */
+    size_t        length; /* Of the data */
+} memd_message_t;
+
 typedef struct {
     uint8_t       *base;     /* Where the server stores */
     uint8_t       *lent;     /* The same memory, read-only, for clients */
@@ -47,14 +55,12 @@ int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes);
 /* Whether the pages of a message are in memory. Those that are not are read
  * from the disk from now on, side by side. */
 bool memd_store_is_here(memd_store_t *store, uint64_t offset,
-                        const rmem_lines_t *lines,
-                        const rmem_record_t *records);
+                        const memd_message_t *message);
 
 /* Stores a message of an extent at this offset. RMEM_OK, or RMEM_ERR_RANGE if
  * the file was cut, or cannot be read or written; then a part may be stored. */
 int memd_store_lines(memd_store_t *store, uint64_t offset,
-                     const rmem_lines_t *lines, const rmem_record_t *records,
-                     const uint8_t *data);
+                     const memd_message_t *message);
 
 #ifdef __cplusplus
 }
