@@ -79,7 +79,7 @@ static struct {
     memd_store_t   store;
     uint8_t        token[RMEM_TOKEN_SIZE];
     session_t      sessions[MEMD_STORE_MAX];
-    unsigned       num_sessions;
+    unsigned long  num_sessions;
     int            signals;
     uint64_t       num_messages;
     uint64_t       num_bytes;
@@ -688,6 +688,7 @@ int main(int argc, char **argv)
     const char *pool = NULL, *listen = NULL, *token = NULL;
     uint64_t size = 0;
     rmem_where_t where;
+    char *end;
     int opt, status;
 
     set_limits();
@@ -706,8 +707,8 @@ int main(int argc, char **argv)
         case 'l': listen = optarg; break;
         case 't': token  = optarg; break;
         case 'c':
-            memd.num_sessions = atoi(optarg);
-            if ((memd.num_sessions < 1) ||
+            memd.num_sessions = strtoul(optarg, &end, 10);
+            if ((*end != '\0') || (memd.num_sessions < 1) ||
                 (memd.num_sessions > MEMD_STORE_MAX)) {
                 return rmem_error(EXIT_USAGE, "--clients '%s' is not 1 to %d",
                                   optarg, MEMD_STORE_MAX);
