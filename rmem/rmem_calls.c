@@ -12,7 +12,10 @@
 /* Of one get: longer ones could take longer than the time for an answer */
 #define READ_MAX ((size_t)64 << 20)
 
-enum { PAGE_LINES = RMEM_PAGE_SIZE / RMEM_LINE_SIZE };
+enum {
+    PAGE_LINES = RMEM_PAGE_SIZE / RMEM_LINE_SIZE,
+    TIMEOUT_MS = 5000
+};
 
 int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
 {
@@ -32,9 +35,12 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
     }
 
     rmem_watch();
-    rmem->params       = *params;
-    rmem->params.bytes = roundup(params->bytes, RMEM_PAGE_SIZE);
-    rmem->forks        = rmem_forks;
+    rmem->params            = *params;
+    rmem->params.bytes      = roundup(params->bytes, RMEM_PAGE_SIZE);
+    rmem->params.timeout_ms = params->timeout_ms ? params->timeout_ms :
+                              TIMEOUT_MS;
+    rmem->params.on_error   = NULL; /* It is not called for what fails here */
+    rmem->forks             = rmem_forks;
     pthread_mutexattr_init(&attr);
     pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&rmem->lock, &attr);
@@ -48,7 +54,9 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
         free(rmem);
         return status;
     }
-    *rmem_p = rmem;
+
+    rmem->params.on_error = params->on_error;
+    *rmem_p               = rmem;
     return RMEM_OK;
 }
 

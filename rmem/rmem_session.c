@@ -3,14 +3,8 @@
 #include "rmem_session.h"
 #include "rmem_sigbus.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
-#include <unistd.h>
-
-enum {
-    SESSION_TIMEOUT_MS = 5000
-};
 
 
 /* ---- one call at a time ---- */
@@ -100,34 +94,34 @@ static void close_ep(rmem_t *rmem)
     }
 }
 
-/* All requests end then, because the endpoint is closed */
-static int fail(rmem_t *rmem, int status, const char *why)
+/* The first reason counts. Callbacks call this, too, and must not close the
+ * endpoint. */
+static void fail(rmem_t *rmem, int status, const char *why)
 {
     if (rmem->status == RMEM_OK) {
         rmem->status = rmem_error(status, "session ended: %s", why);
+    }
+}
+
+/* After a failure all requests end, because the endpoint is closed */
+static int end_if_failed(rmem_t *rmem)
+{
+    if ((rmem->status != RMEM_OK) && (rmem->ep != NULL)) {
         /* First: to close waits for a server that is stopped, on npemu */
-        if (rmem->is_open && (rmem->params.on_error != NULL)) {
-            rmem->params.on_error(status, rmem->params.arg);
+        if (rmem->params.on_error != NULL) {
+            rmem->params.on_error(rmem->status, rmem->params.arg);
         }
         close_ep(rmem);
     }
     return rmem->status;
 }
 
-/* Of callbacks, which must not close the endpoint. The first reason counts. */
-static void report(rmem_t *rmem, int status, const char *why)
-{
-    if (rmem->reported == RMEM_OK) {
-        rmem->reported = status;
-        rmem->why      = why;
-    }
-}
-
 /* One step of waiting, which began at `since`. The time is taken before the
  * progress: if this process was stopped, what came meanwhile is seen first. */
 static int step(rmem_t *rmem, uint64_t since)
 {
-    uint64_t deadline = MAX(since, rmem->heard) + rmem->timeout;
+    uint64_t deadline = MAX(since, rmem->heard) +
+                        rmem->params.timeout_ms * UINT64_C(1000000);
     uint64_t now      = rmem_now();
     bool is_busy;
 
@@ -138,13 +132,10 @@ static int step(rmem_t *rmem, uint64_t since)
 
     is_busy = rmem_side_progress(&rmem->side, -1, (now < deadline) ?
                                  (deadline - now) / 1000000 + 1 : 0);
-    if (rmem->reported != RMEM_OK) {
-        return fail(rmem, rmem->reported, rmem->why);
-    }
     if (!is_busy && (now >= deadline)) {
-        return fail(rmem, RMEM_ERR_TIMEOUT, "the server does not answer");
+        fail(rmem, RMEM_ERR_TIMEOUT, "the server does not answer");
     }
-    return RMEM_OK;
+    return end_if_failed(rmem);
 }
 
 /* Waits for a request, also after a failure, and frees it */
@@ -165,11 +156,10 @@ int rmem_session_finish(rmem_t *rmem, ucs_status_ptr_t request)
 
     if (status != UCS_OK) {
         /* That the server has no memory there ends the operation alone */
-        report(rmem, (status == UCS_ERR_INVALID_ADDR) ? RMEM_ERR_RANGE :
-                        RMEM_ERR_SERVER, ucs_status_string(status));
-        return fail(rmem, rmem->reported, rmem->why);
+        fail(rmem, (status == UCS_ERR_INVALID_ADDR) ? RMEM_ERR_RANGE :
+                   RMEM_ERR_SERVER, ucs_status_string(status));
     }
-    return rmem->status;
+    return end_if_failed(rmem);
 }
 
 
@@ -177,7 +167,7 @@ int rmem_session_finish(rmem_t *rmem, ucs_status_ptr_t request)
 
 static void on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
-    report(arg, RMEM_ERR_SERVER, ucs_status_string(status));
+    fail(arg, RMEM_ERR_SERVER, ucs_status_string(status));
 }
 
 static ucs_status_t
@@ -185,26 +175,26 @@ on_welcome(void *arg, const void *header, size_t header_length, void *data,
            size_t length, const ucp_am_recv_param_t *param)
 {
     rmem_t *rmem = arg;
+    rmem_welcome_t welcome;
     const char *wrong;
 
-    if (rmem->is_welcome || (rmem->ep == NULL) ||
+    if ((rmem->rkey != NULL) || (rmem->ep == NULL) ||
         (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
-        report(rmem, RMEM_ERR_SERVER, "WELCOME was not expected");
+        fail(rmem, RMEM_ERR_SERVER, "WELCOME was not expected");
         return UCS_OK;
     }
 
-    wrong = rmem_wire_parse_welcome(header, header_length, length,
-                                    &rmem->welcome);
+    wrong = rmem_wire_parse_welcome(header, header_length, length, &welcome);
     if (wrong != NULL) {
-        report(rmem, RMEM_ERR_SERVER, wrong);
-    } else if ((rmem->welcome.status == RMEM_OK) &&
-               (ucp_ep_rkey_unpack(rmem->ep, data, &rmem->rkey) !=
-                UCS_OK)) {
-        rmem->rkey = NULL;
-        report(rmem, RMEM_ERR_SERVER, "WELCOME has a key that UCX refuses");
+        fail(rmem, RMEM_ERR_SERVER, wrong);
+    } else if (welcome.status != RMEM_OK) {
+        fail(rmem, welcome.status, rmem_strerror(welcome.status));
+    } else if ((welcome.bytes != rmem->params.bytes) ||
+               (ucp_ep_rkey_unpack(rmem->ep, data, &rmem->rkey) != UCS_OK)) {
+        fail(rmem, RMEM_ERR_SERVER, "WELCOME to something else");
     }
-    rmem->is_welcome = true;
-    rmem->heard      = rmem_now();
+    rmem->address = welcome.address;
+    rmem->heard   = rmem_now();
     return UCS_OK;
 }
 
@@ -222,14 +212,14 @@ on_ack(void *arg, const void *header, size_t header_length, void *data,
         wrong = "ACK of a message that was not sent";
     }
     if (wrong != NULL) {
-        report(rmem, RMEM_ERR_SERVER, wrong);
+        fail(rmem, RMEM_ERR_SERVER, wrong);
         return UCS_OK;
     }
 
     rmem->acked = ack.seq;
     rmem->heard = rmem_now();
     if (ack.status != RMEM_OK) {
-        report(rmem, ack.status, "the server could not store a message");
+        fail(rmem, ack.status, "the server could not store a message");
     }
     return UCS_OK;
 }
@@ -238,7 +228,7 @@ static ucs_status_t
 on_other(void *arg, const void *header, size_t header_length, void *data,
          size_t length, const ucp_am_recv_param_t *param)
 {
-    report(arg, RMEM_ERR_SERVER, "the server sent something else");
+    fail(arg, RMEM_ERR_SERVER, "the server sent something else");
     return UCS_OK;
 }
 
@@ -260,16 +250,8 @@ static int say_hello(rmem_t *rmem, rmem_hello_t *hello)
 
     status = rmem_session_finish(rmem, ucp_am_send_nbx(
             rmem->ep, RMEM_AM_HELLO, hello, sizeof(*hello), NULL, 0, &param));
-    while ((status == RMEM_OK) && !rmem->is_welcome) {
+    while ((status == RMEM_OK) && (rmem->rkey == NULL)) {
         status = step(rmem, since);
-    }
-    if ((status == RMEM_OK) && (rmem->welcome.status != RMEM_OK)) {
-        status = fail(rmem, rmem->welcome.status,
-                      rmem_strerror(rmem->welcome.status));
-    }
-    if ((status == RMEM_OK) && ((rmem->rkey == NULL) ||
-                                (rmem->welcome.bytes != hello->bytes))) {
-        status = fail(rmem, RMEM_ERR_SERVER, "WELCOME to something else");
     }
     return status;
 }
@@ -283,7 +265,6 @@ int rmem_session_open(rmem_t *rmem, const char *where)
     };
     rmem_where_t address;
     int status;
-    unsigned i;
 
     if ((rmem_resolve(where, false, &address) != RMEM_OK) ||
         (rmem_read_token(rmem->params.token_file, hello.token) != RMEM_OK)) {
@@ -294,22 +275,11 @@ int rmem_session_open(rmem_t *rmem, const char *where)
         return status;
     }
 
-    rmem->timeout = UINT64_C(1000000) *
-                    (rmem->params.timeout_ms ? rmem->params.timeout_ms :
-                     SESSION_TIMEOUT_MS);
-    for (i = 0; (i < RMEM_SESSION_BUFFERS) && (status == RMEM_OK); ++i) {
-        rmem->buffers[i].data = malloc(RMEM_MAX_DATA);
-        status = rmem->buffers[i].data ? RMEM_OK : RMEM_ERR_NOMEM;
-    }
-    if (status == RMEM_OK) {
-        rmem->ep = rmem_side_connect(&rmem->side, &address, on_error, rmem);
-        status   = (rmem->ep == NULL) ?
-                   rmem_error(RMEM_ERR_SERVER, "cannot connect to %s", where) :
-                   say_hello(rmem, &hello);
-    }
-    if (status == RMEM_OK) {
-        rmem->is_open = true;
-    } else {
+    rmem->ep = rmem_side_connect(&rmem->side, &address, on_error, rmem);
+    status   = (rmem->ep == NULL) ?
+               rmem_error(RMEM_ERR_SERVER, "cannot connect to %s", where) :
+               say_hello(rmem, &hello);
+    if (status != RMEM_OK) {
         rmem_session_close(rmem);
     }
     return status;
@@ -319,11 +289,9 @@ void rmem_session_close(rmem_t *rmem)
 {
     unsigned i;
 
-    rmem->is_open = false;
     close_ep(rmem);
     for (i = 0; i < RMEM_SESSION_BUFFERS; ++i) {
         rmem_side_finish(&rmem->side, rmem->buffers[i].request);
-        free(rmem->buffers[i].data);
     }
     if (rmem->rkey != NULL) {
         ucp_rkey_destroy(rmem->rkey);
@@ -346,7 +314,7 @@ ucs_status_ptr_t rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer,
         return UCS_STATUS_PTR(UCS_ERR_CANCELED);
     }
     return ucp_get_nbx(rmem->ep, buffer, length,
-                       rmem->welcome.address + offset, rmem->rkey,
+                       rmem->address + offset, rmem->rkey,
                        &param);
 }
 

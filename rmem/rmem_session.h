@@ -23,7 +23,7 @@ enum {
 
 /* A message on its way: UCP reads its header and data until the request ends */
 typedef struct {
-    uint8_t          *data;
+    uint8_t          data[RMEM_MAX_DATA];
     rmem_lines_t     header;
     ucs_status_ptr_t request;
 } rmem_session_buffer_t;
@@ -47,14 +47,9 @@ struct rmem {
     rmem_side_t           side;
     ucp_ep_h              ep;         /* NULL: closed */
     int                   status;     /* Of the session, once it has failed */
-    int                   reported;   /* By a callback: it fails with it */
-    const char            *why;
-    uint64_t              timeout;    /* In nanoseconds */
     uint64_t              heard;      /* When the server last answered */
-    bool                  is_open;    /* From now on failures are reported */
-    bool                  is_welcome; /* WELCOME has come */
-    rmem_welcome_t        welcome;
-    ucp_rkey_h            rkey;
+    uint64_t              address;    /* Of the extent, there */
+    ucp_rkey_h            rkey;       /* NULL: no WELCOME has come */
 
     uint32_t              sent;       /* The last message; it wraps around */
     uint32_t              acked;      /* Up to this one the server has all */
