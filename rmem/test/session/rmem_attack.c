@@ -1,11 +1,11 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * rmem_attack ADDRESS:PORT TOKEN-FILE ATTACK
+ * rmem_attack ADDRESS:PORT TOKEN-FILE
  *
- * A client of nprdma-memd that sends what librmem never sends. Ends with 0 if
- * the server ends this session, or answers as it should, within 20 seconds. The
- * list is at the end of this file.
+ * Clients of nprdma-memd, one after the other, that send what librmem never
+ * sends. Ends with 0 if the server ends each session, or answers as it should,
+ * within 20 seconds. The list is at the end of this file.
  */
 
 #define _GNU_SOURCE
@@ -15,6 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 enum {
     BYTES     = 1 << 20, /* Of the extent */
@@ -100,16 +102,16 @@ static const ucp_am_recv_callback_t callbacks[RMEM_AM_LAST] = {
 };
 
 static ucs_status_ptr_t start(unsigned id, const void *header,
-                              size_t header_length, size_t length,
-                              unsigned flags)
+                              size_t header_length, const void *data,
+                              size_t length, unsigned flags)
 {
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS,
         .flags        = flags
     };
 
-    return ucp_am_send_nbx(self.ep, id, header, header_length, self.data,
-                           length, &param);
+    return ucp_am_send_nbx(self.ep, id, header, header_length, data, length,
+                           &param);
 }
 
 static ucs_status_t finish(ucs_status_ptr_t request)
@@ -126,9 +128,11 @@ static ucs_status_t finish(ucs_status_ptr_t request)
 static void send_am(unsigned id, const void *header, size_t header_length,
                     size_t length, unsigned flags)
 {
-    finish(start(id, header, header_length, length, flags));
+    finish(start(id, header, header_length, self.data, length, flags));
 }
 
+/* A record and its line */
+#define LINE  (sizeof(rmem_record_t) + RMEM_LINE_SIZE)
 #define EAGER (UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER)
 
 static void hello(uint32_t magic, uint16_t version, uint64_t bytes)
@@ -156,23 +160,19 @@ static void open_session(void)
     expect_status(RMEM_OK);
 }
 
-/* A message whose records are in the data already */
-static void lines(uint32_t seq, uint16_t records, uint16_t flags, size_t length)
+/* The first line of the extent */
+static void lines(uint32_t seq, size_t length, unsigned flags)
 {
-    rmem_lines_t header = {seq, records, flags};
+    rmem_lines_t header  = {seq, 1, 0};
+    rmem_record_t record = {0, 0, 1};
 
-    send_am(RMEM_AM_LINES, &header, sizeof(header), length, EAGER);
-}
-
-static void record(unsigned i, uint32_t page, uint32_t count, uint64_t mask)
-{
-    ((rmem_record_t*)self.data)[i] = (rmem_record_t){page, count, mask};
+    memcpy(self.data, &record, sizeof(record));
+    send_am(RMEM_AM_LINES, &header, sizeof(header), length, flags);
 }
 
 static void good_line(uint32_t seq)
 {
-    record(0, 0, 0, 1);
-    lines(seq, 1, 0, sizeof(rmem_record_t) + RMEM_LINE_SIZE);
+    lines(seq, LINE, EAGER);
 }
 
 
@@ -217,41 +217,39 @@ static void seq_again(void)
 
 static void rendezvous(void)
 {
-    rmem_lines_t header = {1, 1, 0};
-
     open_session();
-    record(0, 0, 0, 1);
-    send_am(RMEM_AM_LINES, &header, sizeof(header), MAX_DATA,
-            UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_RNDV);
+    lines(1, MAX_DATA, UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_RNDV);
     expect_end();
 }
 
 /* Nothing tells the server whose these are: they change nothing */
 static void anonymous(void)
 {
-    rmem_lines_t header = {1, 1, 0};
-
     open_session();
-    record(0, 0, 0, 1);
-    send_am(RMEM_AM_LINES, &header, sizeof(header),
-            sizeof(rmem_record_t) + RMEM_LINE_SIZE, UCP_AM_SEND_FLAG_EAGER);
+    lines(1, LINE, UCP_AM_SEND_FLAG_EAGER);
     good_line(1);
     WAIT(self.acked > 0, "the ACK");
     CHECK(self.num_ended == 0, "the session has ended");
 }
 
-/* Without waiting for any ACK, for as long as the server takes it */
+/* Without waiting for any ACK, for as long as the server takes it. Its file
+ * has none of these pages in memory at first. */
 static void flood(void)
 {
-    static rmem_lines_t headers[20000];
+    static struct {
+        rmem_lines_t  header;
+        rmem_record_t record;
+        uint8_t       line[RMEM_LINE_SIZE];
+    } messages[20000], *message;
     unsigned seq;
 
     open_session();
-    record(0, 0, 0, 1);
     for (seq = 1; (seq < 20000) && (self.num_ended == 0); ++seq) {
-        headers[seq] = (rmem_lines_t){seq, 1, 0};
-        start(RMEM_AM_LINES, &headers[seq], sizeof(headers[seq]),
-              sizeof(rmem_record_t) + RMEM_LINE_SIZE, EAGER);
+        message         = &messages[seq];
+        message->header = (rmem_lines_t){seq, 1, 0};
+        message->record = (rmem_record_t){seq % PAGES, 0, 1};
+        start(RMEM_AM_LINES, &message->header, sizeof(message->header),
+              &message->record, LINE, EAGER);
     }
     while ((self.num_ended == 0) && (self.acked < seq - 1)) {
         rmem_side_progress(&self.side, -1, 100);
@@ -311,81 +309,62 @@ static void crowd(void)
     WAIT(self.num_ended > 300, "the end of all connections");
 }
 
-static const struct {
-    const char *name;
-    void       (*run)(void);
-} attacks[] = {
-    {"put", put}, {"magic", magic}, {"version", version},
-    {"long_hello", long_hello}, {"second_hello", second_hello},
-    {"no_hello", no_hello}, {"silence", silence}, {"seq_again", seq_again},
-    {"rendezvous", rendezvous}, {"anonymous", anonymous}, {"flood", flood},
-    {"crowd", crowd}
-};
-
-#define LINE (sizeof(rmem_record_t) + RMEM_LINE_SIZE)
-
-/* One message that ends a session. UCX 1.13 jumps to a random address for an
- * identifier without a callback. */
+/* Each has a session of its own. run: NULL: the message ends the session. UCX
+ * 1.13 jumps to a random address for an identifier without a callback. */
 static const struct {
     const char    *name;
+    void          (*run)(void);
     unsigned      id;
     rmem_lines_t  header;
     size_t        length;
     rmem_record_t record;
-} messages[] = {
-    {"long_data", RMEM_AM_LINES, {1, 1, 0}, MAX_DATA, {0, 0, 1}},
-    {"behind_extent", RMEM_AM_LINES, {1, 1, 0}, LINE, {PAGES, 0, 1}},
-    {"free_all", RMEM_AM_LINES, {1, 1, 1}, 16, {1, UINT32_MAX, 0}},
-    {"seq_jump", RMEM_AM_LINES, {2, 1, 0}, LINE, {0, 0, 1}},
-    {"of_server", RMEM_AM_WELCOME, {1, 1, 0}, LINE, {0, 0, 1}},
-    {"zero", 0, {1, 1, 0}, LINE, {0, 0, 1}},
-    {"unknown", RMEM_AM_LAST, {1, 1, 0}, LINE, {0, 0, 1}},
-    {"highest", UINT16_MAX, {1, 1, 0}, LINE, {0, 0, 1}}
+} attacks[] = {
+    {"put", .run = put}, {"magic", .run = magic}, {"version", .run = version},
+    {"long_hello", .run = long_hello}, {"second_hello", .run = second_hello},
+    {"no_hello", .run = no_hello}, {"silence", .run = silence},
+    {"seq_again", .run = seq_again}, {"rendezvous", .run = rendezvous},
+    {"anonymous", .run = anonymous}, {"flood", .run = flood},
+    {"crowd", .run = crowd},
+    {"long_data", NULL, RMEM_AM_LINES, {1, 1, 0}, MAX_DATA, {0, 0, 1}},
+    {"behind_extent", NULL, RMEM_AM_LINES, {1, 1, 0}, LINE, {PAGES, 0, 1}},
+    {"free_all", NULL, RMEM_AM_LINES, {1, 1, 1}, 16, {1, UINT32_MAX, 0}},
+    {"seq_jump", NULL, RMEM_AM_LINES, {2, 1, 0}, LINE, {0, 0, 1}},
+    {"of_server", NULL, RMEM_AM_WELCOME, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"zero", NULL, 0, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"unknown", NULL, RMEM_AM_LAST, {1, 1, 0}, LINE, {0, 0, 1}},
+    {"highest", NULL, UINT16_MAX, {1, 1, 0}, LINE, {0, 0, 1}}
 };
 
-enum {
-    NUM_ATTACKS  = sizeof(attacks) / sizeof(attacks[0]),
-    NUM_MESSAGES = sizeof(messages) / sizeof(messages[0])
-};
-
-static void attack(const char *name)
+static void attack(unsigned i)
 {
-    unsigned i;
-
-    for (i = 0; i < NUM_ATTACKS; ++i) {
-        if (!strcmp(name, attacks[i].name)) {
-            attacks[i].run();
-            return;
-        }
+    CHECK(rmem_side_open(&self.side, callbacks, NULL) == RMEM_OK, "no UCX");
+    self.ep = rmem_side_connect(&self.side, &self.where, on_error, NULL);
+    if (attacks[i].run != NULL) {
+        attacks[i].run();
+        return;
     }
-    for (i = 0; (i < NUM_MESSAGES) && strcmp(name, messages[i].name); ++i) {
-    }
-    CHECK(i < NUM_MESSAGES, "no attack %s", name);
     open_session();
-    memcpy(self.data, &messages[i].record, sizeof(messages[i].record));
-    send_am(messages[i].id, &messages[i].header, sizeof(messages[i].header),
-            messages[i].length, EAGER);
+    memcpy(self.data, &attacks[i].record, sizeof(attacks[i].record));
+    send_am(attacks[i].id, &attacks[i].header, sizeof(attacks[i].header),
+            attacks[i].length, EAGER);
     expect_end();
 }
 
 int main(int argc, char **argv)
 {
     unsigned i;
+    int status;
 
-    CHECK(argc == 4, "ADDRESS:PORT TOKEN-FILE ATTACK");
-    if (!strcmp(argv[3], "list")) {
-        for (i = 0; i < NUM_ATTACKS + NUM_MESSAGES; ++i) {
-            puts((i < NUM_ATTACKS) ? attacks[i].name :
-                                     messages[i - NUM_ATTACKS].name);
+    CHECK((argc == 3) &&
+          (rmem_resolve(argv[1], false, &self.where) == RMEM_OK) &&
+          (rmem_read_token(argv[2], self.token) == RMEM_OK),
+          "ADDRESS:PORT TOKEN-FILE");
+    for (i = 0; i < sizeof(attacks) / sizeof(*attacks); ++i) {
+        if (fork() == 0) {
+            attack(i);
+            _Exit(0); /* Without notice, as an attacker would */
         }
-        return 0;
+        CHECK((wait(&status) > 0) && (status == 0), "%s", attacks[i].name);
     }
-
-    CHECK((rmem_resolve(argv[1], false, &self.where) == RMEM_OK) &&
-          (rmem_read_token(argv[2], self.token) == RMEM_OK) &&
-          (rmem_side_open(&self.side, callbacks, NULL) == RMEM_OK),
-          "no connection");
-    self.ep = rmem_side_connect(&self.side, &self.where, on_error, NULL);
-    attack(argv[3]);
-    _Exit(0); /* Without notice, as an attacker would */
+    return 0;
 }
