@@ -448,8 +448,13 @@ static int rmem_window_init_cache(rmem_window_t *window)
     window->twins = window->bounce + 2 * buffer;
     /* A huge page of zeros would be memory */
     madvise(window->bounce, window->mapped, MADV_NOHUGEPAGE);
-    return (rmem_cache_init(&window->cache, pages, frames, twins) == 0) ?
-           RMEM_OK : RMEM_ERR_NOMEM;
+    if (rmem_cache_init(&window->cache, pages, frames, twins) != 0) {
+        return RMEM_ERR_NOMEM;
+    }
+    if (window->rmem->stats.messages > 0) {
+        memset(window->cache.states, RMEM_PAGE_ABSENT, pages);
+    }
+    return RMEM_OK;
 }
 
 static int rmem_window_start(rmem_window_t *window)

@@ -563,6 +563,16 @@ TEST_F(test_rmem_window, explicit_calls_need_none)
     EXPECT_STREQ(text, copy);
 }
 
+TEST_F(test_rmem_window, shows_what_was_written_before)
+{
+    uint64_t value = 0x1234;
+
+    open();
+    EXPECT_EQ(RMEM_OK, rmem_write(m_rmem, 0, &value, sizeof(value)));
+    ASSERT_EQ(RMEM_OK, rmem_map(m_rmem, (void**)&m_base));
+    EXPECT_EQ(value, word(0));
+}
+
 TEST_F(test_rmem_window, refuses_wrong_use)
 {
     rmem_params_t params = {};
