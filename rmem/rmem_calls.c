@@ -78,14 +78,17 @@ static int enter_range(rmem_t *rmem, uint64_t offset, size_t length,
     int status;
 
     if ((offset > rmem->params.bytes) ||
-        (length > rmem->params.bytes - offset) ||
-        (is_write && (rmem->window != NULL))) {
+        (length > rmem->params.bytes - offset)) {
         return RMEM_ERR_ARG;
     }
-
     status = rmem_enter(rmem, rmem->window != NULL);
-    return ((status == RMEM_OK) && (rmem->status != RMEM_OK)) ?
-           rmem_leave(rmem, rmem->status) : status;
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    /* Another thread may have mapped it meanwhile */
+    status = (is_write && (rmem->window != NULL)) ? RMEM_ERR_ARG : rmem->status;
+    return (status == RMEM_OK) ? status : rmem_leave(rmem, status);
 }
 
 /* What messages say of the bytes must be stored before */
