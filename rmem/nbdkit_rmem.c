@@ -122,15 +122,6 @@ static int can_multi_conn(void *handle)
     return 1;
 }
 
-static int block_size(void *handle, uint32_t *minimum, uint32_t *preferred,
-                      uint32_t *maximum)
-{
-    *minimum   = 1;
-    *preferred = BLOCK;
-    *maximum   = UINT32_MAX;
-    return 0;
-}
-
 static int read_blocks(void *handle, void *buffer, uint32_t count,
                        uint64_t offset, uint32_t flags)
 {
@@ -178,7 +169,6 @@ static struct nbdkit_plugin plugin = {
     .open            = open_connection,
     .get_size        = get_size,
     .can_multi_conn  = can_multi_conn,
-    .block_size      = block_size,
     .pread           = read_blocks,
     .pwrite          = write_blocks,
     .flush           = flush,

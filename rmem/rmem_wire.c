@@ -188,6 +188,5 @@ const uint8_t *rmem_wire_scatter(const uint8_t *message, void *page,
 
 const char *rmem_strerror(int status)
 {
-    return ((status > RMEM_OK) || (status < RMEM_ERR_UNSUPPORTED)) ?
-           "unknown status" : wire_statuses[-status];
+    return is_status(status) ? wire_statuses[-status] : "unknown status";
 }
