@@ -29,7 +29,7 @@
 
 enum { EXIT_USAGE = 1, EXIT_POOL, EXIT_LISTEN, EXIT_UCX };
 
-enum { MEMD_CLIENTS = 64 };
+enum { MEMD_CLIENTS = 64, MEMD_MAX_CLIENTS = 1024 };
 
 /* Numbers of descriptors of connections */
 enum { MEMD_FD_MIN = 4096, MEMD_FD_MAX = 60000 };
@@ -43,7 +43,8 @@ enum { MEMD_FD_MIN = 4096, MEMD_FD_MAX = 60000 };
 typedef enum {
     SESSION_UNUSED,
     SESSION_OPEN,
-    SESSION_CLOSING  /* And what it had is cleared, before others have it */
+    SESSION_CLOSING, /* And what it had is cleared, before others have it */
+    SESSION_LOST     /* That failed: nobody has its extent any more */
 } state_t;
 
 typedef struct {
@@ -55,8 +56,7 @@ typedef struct {
     bool             is_gone;      /* The client has ended it */
     uint64_t         deadline;     /* For HELLO, or for the end; 0: none */
 
-    uint64_t         offset;       /* Of the extent */
-    uint64_t         bytes;        /* 0: none */
+    memd_extent_t    extent;       /* bytes: 0: none */
     uint64_t         cleared;
     ucp_mem_h        memh;
     void             *key;
@@ -78,7 +78,7 @@ static struct {
     ucp_listener_h listener;
     memd_store_t   store;
     uint8_t        token[RMEM_TOKEN_SIZE];
-    session_t      sessions[MEMD_STORE_MAX];
+    session_t      sessions[MEMD_MAX_CLIENTS];
     unsigned long  num_sessions;
     int            signals;
     uint64_t       num_messages;
@@ -111,11 +111,11 @@ static session_t *find_session(const ucp_am_recv_param_t *param)
 }
 
 /* The client has the last word */
-static int refuse(session_t *session, int status)
+static void refuse(session_t *session, int status)
 {
-    session->status   = status;
+    session->status   = rmem_error(status, "%s: %s", session->peer,
+                                   rmem_strerror(status));
     session->deadline = rmem_now() + MEMD_PATIENCE_NS;
-    return rmem_error(status, "%s: %s", session->peer, rmem_strerror(status));
 }
 
 static ucs_status_ptr_t send_am(session_t *session, unsigned id,
@@ -162,13 +162,12 @@ static int lend(session_t *session, const rmem_hello_t *hello)
     if (!is_our_token(hello->token)) {
         return RMEM_ERR_DENIED;
     }
-    if (memd_store_alloc(&memd.store, params.length, &session->offset) !=
+    if (memd_store_alloc(&memd.store, params.length, &session->extent) !=
         RMEM_OK) {
         return RMEM_ERR_FULL;
     }
 
-    session->bytes = params.length;
-    params.address = memd.store.lent + session->offset;
+    params.address = memd.store.lent + session->extent.offset;
     return ((ucp_mem_map(memd.side.context, &params, &session->memh) ==
              UCS_OK) &&
             (ucp_rkey_pack(memd.side.context, session->memh, &session->key,
@@ -187,7 +186,7 @@ on_hello(void *arg, const void *header, size_t header_length, void *data,
     if (session == NULL) {
         return UCS_OK;
     }
-    if ((session->bytes > 0) || (session->status != RMEM_OK)) {
+    if ((session->extent.bytes > 0) || (session->status != RMEM_OK)) {
         session->wrong = "HELLO was not expected";
         return UCS_OK;
     }
@@ -201,12 +200,12 @@ on_hello(void *arg, const void *header, size_t header_length, void *data,
     session->welcome = (rmem_welcome_t){
         .status     = status,
         .key_length = session->key_length,
-        .address    = (uintptr_t)memd.store.lent + session->offset,
-        .bytes      = session->bytes
+        .address    = (uintptr_t)memd.store.lent + session->extent.offset,
+        .bytes      = session->extent.bytes
     };
     session->deadline = 0;
     if (status != RMEM_OK) {
-        session->ack.status = refuse(session, status); /* Needs no ACK */
+        refuse(session, status);
     }
     session->request = send_am(session, RMEM_AM_WELCOME, &session->welcome,
                                sizeof(session->welcome), session->key,
@@ -231,7 +230,7 @@ static void advise(const session_t *session, const memd_message_t *message)
         for (next = i + 1; (next < message->lines.records) &&
              (records[next].page == records[next - 1].page + 1); ++next) {
         }
-        params.address = memd.store.lent + session->offset +
+        params.address = memd.store.lent + session->extent.offset +
                          (uint64_t)records[i].page * RMEM_PAGE_SIZE;
         params.length  = (size_t)(next - i) * RMEM_PAGE_SIZE;
         ucp_mem_advise(memd.side.context, session->memh, &params);
@@ -240,7 +239,7 @@ static void advise(const session_t *session, const memd_message_t *message)
 
 static void store(session_t *session, const memd_message_t *message)
 {
-    int status = memd_store_lines(&memd.store, session->offset, message);
+    int status = memd_store_lines(&memd.store, session->extent.offset, message);
 
     if (status != RMEM_OK) {
         session->received = session->stored; /* None is late any more */
@@ -303,19 +302,21 @@ on_lines(void *arg, const void *header, size_t header_length, void *data,
 {
     session_t *session = find_session(param);
     memd_message_t message;
+    memd_extent_t *extent;
     size_t records;
     bool is_late;
 
     if ((session == NULL) || (session->status != RMEM_OK)) {
         return UCS_OK;
     }
-    if ((session->bytes == 0) ||
+    extent = &session->extent;
+    if ((extent->bytes == 0) ||
         (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV)) {
         session->wrong = "LINES was not expected";
         return UCS_OK;
     }
     session->wrong = rmem_wire_parse_lines(header, header_length, data, length,
-                                           session->bytes / RMEM_PAGE_SIZE,
+                                           extent->bytes / RMEM_PAGE_SIZE,
                                            &message.lines, message.records);
     if ((session->wrong == NULL) &&
         (message.lines.seq != session->received + 1)) {
@@ -329,8 +330,7 @@ on_lines(void *arg, const void *header, size_t header_length, void *data,
     message.data   = (uint8_t*)data + records;
     message.length = length - records;
     is_late        = has_late(session) |
-                     !memd_store_is_here(&memd.store, session->offset,
-                                         &message);
+                     !memd_store_is_here(&memd.store, extent->offset, &message);
     ++session->received;
     if (is_late) {
         add_late(session, &message);
@@ -456,11 +456,12 @@ static bool is_done(ucs_status_ptr_t *request)
     return true;
 }
 
-/* Takes its key back, and then clears a part of its extent in each turn. An
- * extent that cannot be cleared is never lent again. */
+/* Takes its key back, and then clears a part of its extent in each turn */
 static void clear(session_t *session)
 {
-    uint64_t bytes = MIN(session->bytes - session->cleared, MEMD_CLEAR_BYTES);
+    memd_extent_t *extent = &session->extent;
+    uint64_t bytes        = MIN(extent->bytes - session->cleared,
+                                MEMD_CLEAR_BYTES);
 
     if (session->key != NULL) {
         ucp_rkey_buffer_release(session->key);
@@ -470,18 +471,16 @@ static void clear(session_t *session)
         ucp_mem_unmap(memd.side.context, session->memh);
         session->memh = NULL;
     }
-    if ((bytes > 0) && (memd_store_clear(&memd.store, session->offset +
-                                         session->cleared, bytes) != RMEM_OK)) {
-        session->state = SESSION_UNUSED;
-        return;
-    }
-
-    session->cleared += bytes;
-    if (session->cleared == session->bytes) {
-        if (session->bytes > 0) {
-            memd_store_free(&memd.store, session->offset);
+    if (bytes == 0) {
+        if (extent->bytes > 0) {
+            memd_store_free(&memd.store, extent);
         }
         session->state = SESSION_UNUSED;
+    } else if (memd_store_clear(&memd.store, extent->offset + session->cleared,
+                                bytes) == RMEM_OK) {
+        session->cleared += bytes;
+    } else {
+        session->state = SESSION_LOST;
     }
 }
 
@@ -499,7 +498,8 @@ static void acknowledge(session_t *session)
  * something happens */
 static int take_turn(session_t *session)
 {
-    if (session->state == SESSION_UNUSED) {
+    if ((session->state == SESSION_UNUSED) ||
+        (session->state == SESSION_LOST)) {
         return -1;
     }
     if (session->state == SESSION_CLOSING) {
@@ -709,9 +709,9 @@ int main(int argc, char **argv)
         case 'c':
             memd.num_sessions = strtoul(optarg, &end, 10);
             if ((*end != '\0') || (memd.num_sessions < 1) ||
-                (memd.num_sessions > MEMD_STORE_MAX)) {
+                (memd.num_sessions > MEMD_MAX_CLIENTS)) {
                 return rmem_error(EXIT_USAGE, "--clients '%s' is not 1 to %d",
-                                  optarg, MEMD_STORE_MAX);
+                                  optarg, MEMD_MAX_CLIENTS);
             }
             break;
         case 'v': printf("nprdma-memd %s\n", VERSION_TEXT); return 0;

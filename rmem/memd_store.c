@@ -67,6 +67,7 @@ int memd_store_open(memd_store_t *store, const char *file, uint64_t size)
     void *base, *lent;
 
     memset(store, 0, sizeof(*store));
+    ucs_list_head_init(&store->extents);
     store->size = size;
     store->fd   = -1;
     if (is_file && (open_file(store, file) != 0)) {
@@ -115,41 +116,32 @@ void memd_store_close(memd_store_t *store)
     }
 }
 
-int memd_store_alloc(memd_store_t *store, uint64_t bytes, uint64_t *offset_p)
+int memd_store_alloc(memd_store_t *store, uint64_t bytes, memd_extent_t *extent)
 {
     uint64_t start = 0;
-    unsigned i;
+    memd_extent_t *next;
 
-    for (i = 0; i < store->num; ++i) {
-        if (store->extents[i].offset - start >= bytes) {
+    ucs_list_for_each(next, &store->extents, list) {
+        if (next->offset - start >= bytes) {
             break;
         }
-        start = store->extents[i].offset + store->extents[i].bytes;
+        start = next->offset + next->bytes;
     }
-    if ((store->num == MEMD_STORE_MAX) || (store->size - start < bytes)) {
+    if (store->size - start < bytes) {
         return RMEM_ERR_FULL;
     }
 
-    memmove(&store->extents[i + 1], &store->extents[i],
-            (store->num - i) * sizeof(*store->extents));
-    store->extents[i] = (memd_extent_t){start, bytes};
-    ++store->num;
-    store->held += bytes;
-    *offset_p    = start;
+    extent->offset = start;
+    extent->bytes  = bytes;
+    store->held   += bytes;
+    ucs_list_insert_before(&next->list, &extent->list);
     return RMEM_OK;
 }
 
-void memd_store_free(memd_store_t *store, uint64_t offset)
+void memd_store_free(memd_store_t *store, memd_extent_t *extent)
 {
-    unsigned i = 0;
-
-    while (store->extents[i].offset != offset) {
-        ++i;
-    }
-    store->held -= store->extents[i].bytes;
-    --store->num;
-    memmove(&store->extents[i], &store->extents[i + 1],
-            (store->num - i) * sizeof(*store->extents));
+    store->held -= extent->bytes;
+    ucs_list_del(&extent->list);
 }
 
 /* The kernel takes the pages from both mappings. A file gets its blocks back,

@@ -9,17 +9,17 @@
 #include "rmem_wire.h"
 
 #include <stdbool.h>
+#include <ucs/datastruct/list.h>
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 typedef struct {
-    uint64_t offset;
-    uint64_t bytes;
+    ucs_list_link_t list;
+    uint64_t        offset;
+    uint64_t        bytes;
 } memd_extent_t;
-
-enum { MEMD_STORE_MAX = 1024 }; /* Extents */
 
 /* LINES, whose records were checked */
 typedef struct {
@@ -30,13 +30,12 @@ typedef struct {
 } memd_message_t;
 
 typedef struct {
-    uint8_t       *base;     /* Where the server stores */
-    uint8_t       *lent;     /* The same memory, read-only, for clients */
-    uint64_t      size;
-    int           fd;        /* -1: anonymous memory */
-    uint64_t      held;      /* Bytes of all extents */
-    unsigned      num;
-    memd_extent_t extents[MEMD_STORE_MAX]; /* By their offsets */
+    uint8_t         *base;   /* Where the server stores */
+    uint8_t         *lent;   /* The same memory, read-only, for clients */
+    uint64_t        size;
+    int             fd;      /* -1: anonymous memory */
+    uint64_t        held;    /* Bytes of all extents */
+    ucs_list_link_t extents; /* By their offsets */
 } memd_store_t;
 
 /* file: NULL for anonymous memory. Prints why it fails, and returns nonzero. */
@@ -44,10 +43,11 @@ int memd_store_open(memd_store_t *store, const char *file, uint64_t size);
 void memd_store_close(memd_store_t *store);
 
 /* The first gap that is large enough, in whole pages. RMEM_OK, RMEM_ERR_FULL */
-int memd_store_alloc(memd_store_t *store, uint64_t bytes, uint64_t *offset_p);
+int memd_store_alloc(memd_store_t *store, uint64_t bytes,
+                     memd_extent_t *extent);
 
 /* What is freed has been cleared. */
-void memd_store_free(memd_store_t *store, uint64_t offset);
+void memd_store_free(memd_store_t *store, memd_extent_t *extent);
 
 /* Lets a range read as zeros, and gives its memory back to the system. */
 int memd_store_clear(memd_store_t *store, uint64_t offset, uint64_t bytes);
