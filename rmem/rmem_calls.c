@@ -34,7 +34,6 @@ int rmem_open(const char *where, const rmem_params_t *params, rmem_t **rmem_p)
         return RMEM_ERR_NOMEM;
     }
 
-    rmem_watch();
     rmem->params            = *params;
     rmem->params.bytes      = roundup(params->bytes, RMEM_PAGE_SIZE);
     rmem->params.timeout_ms = params->timeout_ms ? params->timeout_ms :

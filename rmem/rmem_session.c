@@ -16,16 +16,9 @@ static void forked(void)
     ++rmem_forks;
 }
 
-static void watch(void)
+__attribute__((constructor)) static void watch(void)
 {
     pthread_atfork(NULL, NULL, forked);
-}
-
-void rmem_watch(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-
-    pthread_once(&once, watch);
 }
 
 static void restore(const rmem_caller_t *caller)

@@ -61,10 +61,9 @@ struct rmem {
     } unacked[RMEM_MAX_UNACKED];
 };
 
-/* How often fork() led to this process since rmem_watch(): a child has no
- * session of its parent. getpid() would be a system call. */
+/* How often fork() led to this process: a child has no session of its parent.
+ * getpid() would be a system call. */
 extern unsigned rmem_forks;
-void rmem_watch(void);
 
 /* Begins a call: the next functions need the mutex. Until its end the thread is
  * not cancelled, because the mutex needs an owner that can go on. is_masked:

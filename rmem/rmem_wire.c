@@ -32,14 +32,11 @@ static int is_status(int32_t status)
 const char *rmem_wire_parse_hello(const void *header, size_t header_length,
                                   size_t length, rmem_hello_t *hello)
 {
-    size_t fixed = offsetof(rmem_hello_t, zero);
-
-    if (header_length < fixed) {
+    if (header_length < sizeof(*hello)) {
         return "HELLO is too short";
     }
 
-    memset(hello, 0, sizeof(*hello));
-    memcpy(hello, header, fixed);
+    memcpy(hello, header, sizeof(*hello));
     if (hello->magic != RMEM_WIRE_MAGIC) {
         return "HELLO has another magic number";
     }
@@ -49,8 +46,6 @@ const char *rmem_wire_parse_hello(const void *header, size_t header_length,
     if ((header_length != sizeof(*hello)) || (length != 0)) {
         return "HELLO has another length";
     }
-
-    memcpy(hello, header, sizeof(*hello));
     if (hello->zero != 0) {
         return "HELLO has unknown flags";
     }

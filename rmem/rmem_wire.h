@@ -81,7 +81,7 @@ enum {
                     (sizeof(rmem_record_t) + RMEM_PAGE_SIZE)
 };
 
-/* A HELLO of another version is accepted; only its version is of use then */
+/* A HELLO of another version may be longer; only its version is of use then */
 const char *rmem_wire_parse_hello(const void *header, size_t header_length,
                                   size_t length, rmem_hello_t *hello);
 
