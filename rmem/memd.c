@@ -37,9 +37,6 @@ enum { MEMD_FD_MIN = 4096, MEMD_FD_MAX = 60000 };
 /* For a HELLO; for the client to end a session after its last message */
 #define MEMD_PATIENCE_NS UINT64_C(5000000000)
 
-/* What is cleared at a time, because others wait meanwhile */
-#define MEMD_CLEAR_BYTES (UINT64_C(256) << 20)
-
 typedef enum {
     SESSION_UNUSED,
     SESSION_OPEN,
@@ -461,7 +458,7 @@ static void clear(session_t *session)
 {
     memd_extent_t *extent = &session->extent;
     uint64_t bytes        = MIN(extent->bytes - session->cleared,
-                                MEMD_CLEAR_BYTES);
+                                (uint64_t)RMEM_MAX_CLEAR * RMEM_PAGE_SIZE);
 
     if (session->key != NULL) {
         ucp_rkey_buffer_release(session->key);

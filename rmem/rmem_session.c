@@ -393,15 +393,22 @@ int rmem_session_send(rmem_t *rmem, unsigned records, unsigned flags,
 
 int rmem_session_drop(rmem_t *rmem, uint32_t page, uint32_t count)
 {
-    rmem_record_t record = {page, count, 0};
-    uint8_t *message     = rmem_session_buffer(rmem);
+    rmem_record_t record = {page, 0, 0};
+    int status           = RMEM_OK;
+    uint8_t *message;
 
-    if (message == NULL) {
-        return rmem->status;
+    for (; (count > 0) && (status == RMEM_OK); count -= record.count) {
+        record.page += record.count;
+        record.count = MIN(count, RMEM_MAX_CLEAR);
+        message      = rmem_session_buffer(rmem);
+        if (message == NULL) {
+            return rmem->status;
+        }
+
+        memcpy(message, &record, sizeof(record));
+        status = rmem_session_send(rmem, 1, RMEM_LINES_FREE, sizeof(record));
     }
-
-    memcpy(message, &record, sizeof(record));
-    return rmem_session_send(rmem, 1, RMEM_LINES_FREE, sizeof(record));
+    return status;
 }
 
 int rmem_session_flush(rmem_t *rmem)

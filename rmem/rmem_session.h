@@ -102,7 +102,7 @@ uint8_t *rmem_session_buffer(rmem_t *rmem);
 int rmem_session_send(rmem_t *rmem, unsigned records, unsigned flags,
                       size_t length);
 
-/* Sends a message by which the server drops pages. */
+/* Sends messages by which the server drops pages. */
 int rmem_session_drop(rmem_t *rmem, uint32_t page, uint32_t count);
 
 /* Waits until the server has stored all messages. */

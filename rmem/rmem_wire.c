@@ -94,6 +94,7 @@ const char *rmem_wire_parse_lines(const void *header, size_t header_length,
                                   uint64_t pages, rmem_lines_t *lines,
                                   rmem_record_t *records)
 {
+    uint64_t dropped = 0;
     const char *wrong;
     size_t expected;
     unsigned i;
@@ -122,6 +123,10 @@ const char *rmem_wire_parse_lines(const void *header, size_t header_length,
         }
         expected += (size_t)__builtin_popcountll(records[i].mask) *
                     RMEM_LINE_SIZE;
+        dropped  += records[i].count;
+    }
+    if (dropped > RMEM_MAX_CLEAR) {
+        return "LINES drops too many pages";
     }
     return (length == expected) ? NULL :
            "LINES has another length than its masks say";

@@ -75,6 +75,10 @@ typedef struct {
     int32_t  status; /* Of the next one */
 } __attribute__((packed)) rmem_ack_t;
 
+/* Pages that the server clears at a time, because other sessions wait
+ * meanwhile; the most that one message drops */
+enum { RMEM_MAX_CLEAR = (256 << 20) / RMEM_PAGE_SIZE };
+
 /* The most data of a LINES message */
 enum {
     RMEM_MAX_DATA = RMEM_MAX_RECORDS *

@@ -19,6 +19,7 @@ struct lines_message {
     std::vector<rmem_record_t> records;
     size_t                     line_bytes;
     size_t                     header_length = sizeof(header);
+    uint64_t                   pages         = PAGES;
 
     const char *parse(rmem_record_t *parsed = nullptr) const
     {
@@ -30,7 +31,7 @@ struct lines_message {
 
         memcpy(data.data() + 1, records.data(), length);
         return rmem_wire_parse_lines(&header, header_length, data.data() + 1,
-                                     data.size() - 1, PAGES, &lines,
+                                     data.size() - 1, pages, &lines,
                                      parsed ? parsed : copies);
     }
 };
@@ -111,6 +112,12 @@ TEST(test_rmem_wire, malformed_lines_are_refused)
         {"leaves the extent",
          [](lines &m) { m.records[0] = {UINT32_MAX, 1, 0}; }},
         {"drops no pages", [](lines &m) { m.records[0].count = 0; }},
+        {"drops too many pages",
+         [](lines &m) {
+             m.pages          = UINT32_MAX;
+             m.header.records = 2;
+             m.records        = {{0, RMEM_MAX_CLEAR, 0}, {7, 1, 0}};
+         }},
         {"has a mask", [](lines &m) { m.records[0].mask = 1; }},
         {"another length", [](lines &m) { m.line_bytes = 1; }}
     });
