@@ -131,14 +131,3 @@ TEST_F(test_memd_store, pages_that_were_cut_off)
     EXPECT_DEATH(m_store.base[4 * PAGE] = 1, "");
     memd_store_close(&m_store);
 }
-
-/* rmem.options has other files that are refused */
-TEST_F(test_memd_store, a_file_has_one_server)
-{
-    memd_store_t other;
-
-    ASSERT_EQ(memd_store_open(&m_store, m_file.c_str(), 8 * PAGE), 0);
-    EXPECT_NE(memd_store_open(&other, m_file.c_str(), 8 * PAGE), 0);
-    EXPECT_EQ(store_page(&m_store, 0, 7, 'x'), RMEM_OK);
-    memd_store_close(&m_store);
-}
