@@ -90,18 +90,6 @@ static int enter_range(rmem_t *rmem, uint64_t offset, size_t length,
     return (status == RMEM_OK) ? status : rmem_leave(rmem, status);
 }
 
-/* What messages say of the bytes must be stored before */
-static int fetch(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
-{
-    uint32_t first = offset / RMEM_PAGE_SIZE;
-    uint32_t last  = (offset + length - 1) / RMEM_PAGE_SIZE;
-    int status     = rmem_session_settle(rmem, first, last - first + 1);
-
-    return (status != RMEM_OK) ? status :
-           rmem_session_finish(rmem, rmem_session_get(rmem, offset, buffer,
-                                                      length, NULL));
-}
-
 int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
 {
     int status = enter_range(rmem, offset, length, false);
@@ -112,7 +100,7 @@ int rmem_read(rmem_t *rmem, uint64_t offset, void *buffer, size_t length)
     }
     while ((length > 0) && (status == RMEM_OK)) {
         part    = MIN(length, READ_MAX);
-        status  = fetch(rmem, offset, buffer, part);
+        status  = rmem_session_get(rmem, offset, buffer, part, NULL);
         buffer  = (char*)buffer + part;
         offset += part;
         length -= part;
@@ -141,11 +129,13 @@ static int write_part(rmem_t *rmem, uint64_t offset, const void *buffer,
 
     data = message + records * sizeof(*record);
     if (offset % RMEM_LINE_SIZE != 0) {
-        status = fetch(rmem, first * RMEM_LINE_SIZE, data, RMEM_LINE_SIZE);
+        status = rmem_session_get(rmem, first * RMEM_LINE_SIZE, data,
+                                  RMEM_LINE_SIZE, NULL);
     }
     if ((status == RMEM_OK) && ((offset + length) % RMEM_LINE_SIZE != 0)) {
-        status = fetch(rmem, last * RMEM_LINE_SIZE,
-                       data + bytes - RMEM_LINE_SIZE, RMEM_LINE_SIZE);
+        status = rmem_session_get(rmem, last * RMEM_LINE_SIZE,
+                                  data + bytes - RMEM_LINE_SIZE,
+                                  RMEM_LINE_SIZE, NULL);
     }
     if (status != RMEM_OK) {
         return status;

@@ -132,7 +132,7 @@ static int step(rmem_t *rmem, uint64_t since)
 }
 
 /* Waits for a request, also after a failure, and frees it */
-int rmem_session_finish(rmem_t *rmem, ucs_status_ptr_t request)
+static int finish(rmem_t *rmem, ucs_status_ptr_t request)
 {
     uint64_t since = rmem_now();
     ucs_status_t status;
@@ -241,7 +241,7 @@ static int say_hello(rmem_t *rmem, rmem_hello_t *hello)
     uint64_t since = rmem_now();
     int status;
 
-    status = rmem_session_finish(rmem, ucp_am_send_nbx(
+    status = finish(rmem, ucp_am_send_nbx(
             rmem->ep, RMEM_AM_HELLO, hello, sizeof(*hello), NULL, 0, &param));
     while ((status == RMEM_OK) && (rmem->rkey == NULL)) {
         status = step(rmem, since);
@@ -293,25 +293,6 @@ void rmem_session_close(rmem_t *rmem)
 }
 
 
-/* ---- gets ---- */
-
-ucs_status_ptr_t rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer,
-                                  size_t length, ucp_mem_h memh)
-{
-    ucp_request_param_t param = {
-        .op_attr_mask = (memh != NULL) ? UCP_OP_ATTR_FIELD_MEMH : 0,
-        .memh         = memh
-    };
-
-    if (rmem->status != RMEM_OK) {
-        return UCS_STATUS_PTR(UCS_ERR_CANCELED);
-    }
-    return ucp_get_nbx(rmem->ep, buffer, length,
-                       rmem->address + offset, rmem->rkey,
-                       &param);
-}
-
-
 /* ---- messages ---- */
 
 static int wait_ack(rmem_t *rmem, uint32_t seq)
@@ -340,7 +321,8 @@ static bool has_pages(const rmem_t *rmem, uint32_t seq, uint32_t page,
     return false;
 }
 
-int rmem_session_settle(rmem_t *rmem, uint32_t page, uint32_t count)
+/* Waits until the server has stored what messages say of these pages */
+static int settle(rmem_t *rmem, uint32_t page, uint32_t count)
 {
     uint32_t seq;
 
@@ -358,7 +340,7 @@ uint8_t *rmem_session_buffer(rmem_t *rmem)
     ucs_status_ptr_t request = buffer->request;
 
     buffer->request = NULL;
-    return (rmem_session_finish(rmem, request) == RMEM_OK) ? buffer->data :
+    return (finish(rmem, request) == RMEM_OK) ? buffer->data :
            NULL;
 }
 
@@ -388,7 +370,7 @@ int rmem_session_send(rmem_t *rmem, unsigned records, unsigned flags,
     ++rmem->stats.messages;
     rmem->stats.sent_bytes += sizeof(buffer->header) + length;
     return UCS_PTR_IS_ERR(buffer->request) ?
-           rmem_session_finish(rmem, buffer->request) : RMEM_OK;
+           finish(rmem, buffer->request) : RMEM_OK;
 }
 
 int rmem_session_drop(rmem_t *rmem, uint32_t page, uint32_t count)
@@ -414,4 +396,24 @@ int rmem_session_drop(rmem_t *rmem, uint32_t page, uint32_t count)
 int rmem_session_flush(rmem_t *rmem)
 {
     return wait_ack(rmem, rmem->sent);
+}
+
+
+/* ---- gets ---- */
+
+int rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer, size_t length,
+                     ucp_mem_h memh)
+{
+    ucp_request_param_t param = {
+        .op_attr_mask = (memh != NULL) ? UCP_OP_ATTR_FIELD_MEMH : 0,
+        .memh         = memh
+    };
+    uint32_t first = offset / RMEM_PAGE_SIZE;
+    uint32_t last  = (offset + length - 1) / RMEM_PAGE_SIZE;
+    int status     = settle(rmem, first, last - first + 1);
+
+    return (status != RMEM_OK) ? status :
+           finish(rmem, ucp_get_nbx(rmem->ep, buffer, length,
+                                    rmem->address + offset, rmem->rkey,
+                                    &param));
 }

@@ -80,17 +80,11 @@ int rmem_session_open(rmem_t *rmem, const char *where);
 /* Sends nothing: what has no ACK may be lost. */
 void rmem_session_close(rmem_t *rmem);
 
-/* Posts a get from the extent. Does not wait, not even for the ACK of an
- * earlier message with the same pages: rmem_session_settle() does. Every get
- * needs its rmem_session_finish(), whatever happens meanwhile; the buffer is
- * not accessed after that. memh: of the buffer, or NULL. */
-ucs_status_ptr_t rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer,
-                                  size_t length, ucp_mem_h memh);
-int rmem_session_finish(rmem_t *rmem, ucs_status_ptr_t request);
-
-/* Waits until the server has stored what messages say of these pages. A get of
- * a page must not be posted earlier. */
-int rmem_session_settle(rmem_t *rmem, uint32_t page, uint32_t count);
+/* Gets from the extent, when the server has stored what messages say of these
+ * pages. Nothing accesses the buffer after that, also if the session fails.
+ * memh: of the buffer, or NULL. */
+int rmem_session_get(rmem_t *rmem, uint64_t offset, void *buffer, size_t length,
+                     ucp_mem_h memh);
 
 /* The buffer of the next message, RMEM_MAX_DATA bytes for records and, behind
  * the last of them, lines. Waits until UCP has left one alone; NULL if the

@@ -163,7 +163,6 @@ static int rmem_window_get(rmem_window_t *window, uint32_t page, uint32_t count,
                            const char **source_p)
 {
     rmem_t *rmem = window->rmem;
-    int    status;
 
     if (window->cache.states[page] == RMEM_PAGE_VIRGIN) {
         rmem->stats.virgin_pages += count;
@@ -173,13 +172,9 @@ static int rmem_window_get(rmem_window_t *window, uint32_t page, uint32_t count,
 
     rmem->stats.fetched_pages += count;
     *source_p                  = window->bounce;
-    status = rmem_session_settle(rmem, page, count);
-    return (status != RMEM_OK) ? status :
-           rmem_session_finish(rmem,
-                               rmem_session_get(rmem, (uint64_t)page *
-                                                RMEM_PAGE_SIZE, window->bounce,
-                                                (size_t)count * RMEM_PAGE_SIZE,
-                                                window->memh));
+    return rmem_session_get(rmem, (uint64_t)page * RMEM_PAGE_SIZE,
+                            window->bounce, (size_t)count * RMEM_PAGE_SIZE,
+                            window->memh);
 }
 
 /* The content of a page with a twin to be is in a local buffer, or protected */
