@@ -50,8 +50,9 @@ static pthread_mutex_t rmem_preload_lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_bool     rmem_preload_is_full; /* It was said */
 static int             rmem_preload_stderr = STDERR_FILENO;
 static struct {
-    const char *start, *end;
-} rmem_preload_libc;
+    const char *start;
+    size_t     bytes;
+} rmem_preload_libc; /* Its code */
 static __typeof__(&rmem_discard) rmem_preload_discard;
 static __typeof__(&rmem_stats)   rmem_preload_stats;
 static __thread int    rmem_preload_inside
@@ -196,28 +197,23 @@ static void rmem_preload_forked(void)
     rmem_preload.is_used = false;
 }
 
-/* Called for each library: finds the range of libc */
+/* Called for each library: finds the code that has an address */
 static int rmem_preload_library(struct dl_phdr_info *library, size_t size,
-                                void *arg)
+                                void *address)
 {
-    const char *start = NULL, *end = NULL;
-    const ElfW(Phdr) *part;
+    const ElfW(Phdr) *part = library->dlpi_phdr;
+    const ElfW(Phdr) *end  = part + library->dlpi_phnum;
+    const char *start;
 
-    for (part = library->dlpi_phdr;
-         part < library->dlpi_phdr + library->dlpi_phnum; ++part) {
-        if (part->p_type == PT_LOAD) {
-            end   = (const char*)library->dlpi_addr + part->p_vaddr +
-                    part->p_memsz;
-            start = (start == NULL) ? (const char*)library->dlpi_addr +
-                                      part->p_vaddr : start;
+    for (; part < end; ++part) {
+        start = (const char*)library->dlpi_addr + part->p_vaddr;
+        if ((size_t)((const char*)address - start) < part->p_memsz) {
+            rmem_preload_libc.start = start;
+            rmem_preload_libc.bytes = part->p_memsz;
+            return 1;
         }
     }
-    if (((const char*)&getpid < start) || ((const char*)&getpid >= end)) {
-        return 0;
-    }
-    rmem_preload_libc.start = start;
-    rmem_preload_libc.end   = end;
-    return 1;
+    return 0;
 }
 
 /* rmem-run runs a program of its own to see whether a window opens */
@@ -237,7 +233,8 @@ static void rmem_preload_init(void)
     }
 
     rmem_preload_run.token = strdup(text + end);
-    dl_iterate_phdr(rmem_preload_library, NULL);
+    /* Its address here may be in the program, if that uses it, too */
+    dl_iterate_phdr(rmem_preload_library, dlsym(RTLD_NEXT, "getpid"));
     for (real = __start_rmem_preload_reals; real < __stop_rmem_preload_reals;
          ++real) {
         *real->function = dlsym(RTLD_NEXT, real->name);
@@ -277,9 +274,8 @@ static void rmem_preload_fini(void)
 /* What libc allocates for itself it gives to the kernel */
 static bool rmem_preload_is_libc(const void *caller)
 {
-    const char *at = caller;
-
-    return (at >= rmem_preload_libc.start) && (at < rmem_preload_libc.end);
+    return (size_t)((const char*)caller - rmem_preload_libc.start) <
+           rmem_preload_libc.bytes;
 }
 
 /* NULL: the memory is to be local. caller: where the return goes to */
