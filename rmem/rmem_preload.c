@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/param.h>
 #include <unistd.h>
 
 enum {
@@ -141,6 +142,7 @@ static int rmem_preload_open(void)
     };
     __typeof__(&rmem_open) open = rmem_preload_symbol("rmem_open");
     __typeof__(&rmem_map) map   = rmem_preload_symbol("rmem_map");
+    size_t skipped = 0;
     void *base;
     int status;
 
@@ -158,8 +160,10 @@ static int rmem_preload_open(void)
         status = map(rmem_preload.rmem, &base);
     }
     if (status == RMEM_OK) {
-        rmem_preload_heap = rmem_heap_create(params.bytes, rmem_preload_unused,
-                                             NULL);
+        /* What is aligned for the heap is to be aligned in memory */
+        skipped = MIN(-(uintptr_t)base % RMEM_HEAP_CHUNK, params.bytes);
+        rmem_preload_heap = rmem_heap_create(params.bytes - skipped,
+                                             rmem_preload_unused, NULL);
     }
     if (rmem_preload_heap == NULL) {
         rmem_preload_say("no window");
@@ -170,8 +174,8 @@ static int rmem_preload_open(void)
         /* Many programs close theirs before they end */
         rmem_preload_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     }
-    rmem_preload.base    = base;
-    rmem_preload.bytes   = params.bytes;
+    rmem_preload.base    = (char*)base + skipped;
+    rmem_preload.bytes   = params.bytes - skipped;
     rmem_preload.is_used = !(params.flags & RMEM_KERNEL_FAULTS);
     return RMEM_PRELOAD_OPEN;
 }
