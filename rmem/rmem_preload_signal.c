@@ -12,8 +12,8 @@
 /* What the program may block; NULL stays NULL */
 static const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy)
 {
-    if ((set == NULL) || rmem_preload_is_inside()) {
-        return set;
+    if (set == NULL) {
+        return NULL;
     }
 
     *copy = *set;
@@ -21,21 +21,28 @@ static const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy)
     return copy;
 }
 
+/* What executed the program may have blocked it */
+__attribute__((constructor))
+static void rmem_preload_unblock(void)
+{
+    sigset_t bus;
+
+    sigemptyset(&bus);
+    sigaddset(&bus, SIGBUS);
+    RMEM_PRELOAD_REAL(sigprocmask)(SIG_UNBLOCK, &bus, NULL);
+}
+
 RMEM_PRELOAD_EXPORT
 int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
 {
     struct sigaction copy;
-
-    if (rmem_preload_is_inside()) {
-        return RMEM_PRELOAD_REAL(sigaction)(sig, action, old);
-    }
 
     if (action != NULL) {
         copy = *action;
         sigdelset(&copy.sa_mask, SIGBUS);
         action = &copy;
     }
-    if ((sig == SIGBUS) && rmem_preload.is_used &&
+    if ((sig == SIGBUS) && rmem_preload.is_used && !rmem_preload_is_inside() &&
         (rmem_preload.sigaction(action, old) == 0)) {
         return 0;
     }
@@ -59,8 +66,8 @@ int sigprocmask(int how, const sigset_t *set, sigset_t *old)
 {
     sigset_t copy;
 
-    set = (how == SIG_UNBLOCK) ? set : rmem_preload_mask(set, &copy);
-    return RMEM_PRELOAD_REAL(sigprocmask)(how, set, old);
+    return RMEM_PRELOAD_REAL(sigprocmask)(how, rmem_preload_mask(set, &copy),
+                                          old);
 }
 
 RMEM_PRELOAD_EXPORT
@@ -68,8 +75,8 @@ int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
 {
     sigset_t copy;
 
-    set = (how == SIG_UNBLOCK) ? set : rmem_preload_mask(set, &copy);
-    return RMEM_PRELOAD_REAL(pthread_sigmask)(how, set, old);
+    return RMEM_PRELOAD_REAL(pthread_sigmask)(
+            how, rmem_preload_mask(set, &copy), old);
 }
 
 /* A handler runs with this mask */
