@@ -39,7 +39,9 @@ enum {
 /* Flags of rmem_params_t */
 enum {
     RMEM_PAGES         = 1 << 0, /* The window sends pages, not lines */
-    RMEM_KERNEL_FAULTS = 1 << 1  /* System calls may touch the window */
+    /* System calls may touch the window, but not keep it for a device: what
+     * that writes to pages that leave is lost, as with O_DIRECT */
+    RMEM_KERNEL_FAULTS = 1 << 1
 };
 
 typedef struct {

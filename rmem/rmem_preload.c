@@ -176,7 +176,7 @@ static int rmem_preload_open(void)
     }
     rmem_preload.base    = (char*)base + skipped;
     rmem_preload.bytes   = params.bytes - skipped;
-    rmem_preload.is_used = !(params.flags & RMEM_KERNEL_FAULTS);
+    rmem_preload.is_used = true;
     return RMEM_PRELOAD_OPEN;
 }
 
@@ -198,7 +198,6 @@ static void rmem_preload_try(void)
 static void rmem_preload_forked(void)
 {
     atomic_store(&rmem_preload_state, RMEM_PRELOAD_NEVER);
-    rmem_preload.is_used = false;
 }
 
 /* Called for each library: finds the code that has an address */

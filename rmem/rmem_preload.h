@@ -13,7 +13,9 @@
  * R1. The handler of SIGBUS stays, and SIGBUS is never blocked. The program's
  *     handler is called for other addresses.
  * R2. The window stays one mapping (rmem_window.h), and is not locked.
- * R3. System calls get local memory; the window's is copied to or from it.
+ * R3. System calls get local memory; the window's is copied to or from it. So
+ *     it is with --kernel-faults, which is for other calls: what a device still
+ *     writes, for O_DIRECT, must not leave.
  * R4. What librmem and UCX allocate is local, in their threads, too; and what
  *     libc allocates for itself, because it gives that to the kernel.
  * R5. A child of fork() has only local memory. A program that it executes has
@@ -54,7 +56,7 @@ typedef struct {
     rmem_t *rmem;
     char   *base;   /* NULL: no window */
     size_t bytes;
-    bool   is_used; /* Not with --kernel-faults: R1, R3 */
+    bool   is_used; /* There is one */
 
     /* Functions of librmem, once it is loaded */
     int (*is_inside)(void);
@@ -77,7 +79,7 @@ static inline bool rmem_preload_owns(const void *ptr)
     return (size_t)((const char*)ptr - rmem_preload.base) < rmem_preload.bytes;
 }
 
-/* Whether a buffer has memory of the window that a system call cannot touch */
+/* Whether a system call must not touch a buffer */
 static inline bool rmem_preload_is_window(const void *ptr)
 {
     return rmem_preload.is_used && rmem_preload_owns(ptr);

@@ -531,6 +531,22 @@ TEST_F(test_rmem_window, signal_handlers_may_touch_it)
     EXPECT_EQ(calls, sum);
 }
 
+TEST_F(test_rmem_window, kernel_faults_of_system_calls)
+{
+    int fds[2];
+
+    map(RMEM_KERNEL_FAULTS);
+    memset(m_base, 1, 8 * page);
+    memset(m_base + 8 * page, 2, 8 * page);
+    evict();
+    ASSERT_EQ(0, pipe(fds));
+    EXPECT_EQ(8 * page, (size_t)write(fds[1], m_base, 8 * page));
+    EXPECT_EQ(8 * page, (size_t)read(fds[0], m_base + 8 * page, 8 * page));
+    EXPECT_EQ(std::string(16 * page, 1), std::string(m_base, 16 * page));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 /* A handler would run there while locks of UCX are held, and wait for them */
 TEST_F(test_rmem_window, other_threads_take_no_signals)
 {
