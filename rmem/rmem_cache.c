@@ -41,8 +41,8 @@ int rmem_cache_init(rmem_cache_t *cache, uint32_t pages, uint32_t frames,
     for (i = 0; i < twins; ++i) {
         cache->twins[i] = twins - 1 - i;
     }
-    TAILQ_INIT(&cache->fresh);
-    TAILQ_INIT(&cache->again);
+    TAILQ_INIT(&cache->queues[0]);
+    TAILQ_INIT(&cache->queues[1]);
     TAILQ_INIT(&cache->free);
     return 0;
 }
@@ -89,12 +89,6 @@ uint32_t rmem_cache_ahead(rmem_cache_t *cache, uint32_t page)
 
 /* ---- queues ---- */
 
-static void rmem_cache_unlink(rmem_cache_t *cache, rmem_frame_t *frame)
-{
-    TAILQ_REMOVE(frame->is_new ? &cache->fresh : &cache->again, frame, entry);
-    cache->new_frames -= frame->is_new;
-}
-
 /* Whether the page is a ghost, which it is no more then */
 static int rmem_cache_take_ghost(rmem_cache_t *cache, uint32_t page)
 {
@@ -117,40 +111,42 @@ void rmem_cache_add(rmem_cache_t *cache, uint32_t page, int state)
         TAILQ_REMOVE(&cache->free, frame, entry);
     } else {
         /* In no list before, which would take memory */
-        frame = &cache->frames[cache->touched++];
+        frame = &cache->frames[cache->used_frames];
     }
-    frame->page      = page;
-    frame->is_new    = is_new;
-    frame->is_remote = (cache->states[page] == RMEM_PAGE_ABSENT);
-    frame->twin      = frame->is_remote ? RMEM_TWIN_NONE : RMEM_TWIN_ZEROS;
-    TAILQ_INSERT_TAIL(is_new ? &cache->fresh : &cache->again, frame, entry);
+    frame->page   = page;
+    frame->is_new = is_new;
+    frame->twin   = (cache->states[page] == RMEM_PAGE_ABSENT) ?
+                    RMEM_TWIN_NONE : RMEM_TWIN_ZEROS;
+    TAILQ_INSERT_TAIL(&cache->queues[is_new], frame, entry);
     cache->new_frames += is_new;
     ++cache->used_frames;
     cache->links[page]  = frame - cache->frames;
     cache->states[page] = state;
 }
 
-static void rmem_cache_free_frame(rmem_cache_t *cache, rmem_frame_t *frame)
+static void rmem_cache_remove(rmem_cache_t *cache, rmem_frame_t *frame)
 {
+    TAILQ_REMOVE(&cache->queues[frame->is_new], frame, entry);
     TAILQ_INSERT_HEAD(&cache->free, frame, entry);
+    cache->new_frames -= frame->is_new;
     --cache->used_frames;
 }
 
 uint32_t rmem_cache_victims(rmem_cache_t *cache, uint32_t *pages, uint32_t max)
 {
+    rmem_frame_t *next[]    = {TAILQ_FIRST(&cache->queues[0]),
+                               TAILQ_FIRST(&cache->queues[1])};
+    uint32_t     new_frames = cache->new_frames;
     rmem_frame_t *frame;
     uint32_t     count, place;
+    bool         is_new;
 
-    for (count = 0; count < max; ++count) {
-        frame = TAILQ_FIRST(&cache->again);
-        if ((frame == NULL) || (cache->new_frames > cache->max_frames / 4)) {
-            frame = TAILQ_FIRST(&cache->fresh);
-        }
-        if (frame == NULL) {
-            break;
-        }
-
-        rmem_cache_unlink(cache, frame);
+    for (count = 0; (count < max) && (count < cache->used_frames); ++count) {
+        is_new       = (next[0] == NULL) ||
+                       (new_frames > cache->max_frames / 4);
+        new_frames  -= is_new;
+        frame        = next[is_new];
+        next[is_new] = TAILQ_NEXT(frame, entry);
         for (place = count; (place > 0) && (pages[place - 1] > frame->page);
              --place) {
             pages[place] = pages[place - 1];
@@ -164,14 +160,14 @@ void rmem_cache_evicted(rmem_cache_t *cache, uint32_t page)
 {
     rmem_frame_t *frame = rmem_cache_frame(cache, page);
 
-    cache->states[page] = frame->is_remote ? RMEM_PAGE_ABSENT :
-                                             RMEM_PAGE_VIRGIN;
+    cache->states[page] = (frame->twin == RMEM_TWIN_ZEROS) ? RMEM_PAGE_VIRGIN :
+                          RMEM_PAGE_ABSENT;
     if (frame->is_new) {
         cache->ghosts[cache->next_ghost] = page;
         cache->links[page]               = cache->next_ghost;
         cache->next_ghost = (cache->next_ghost + 1) % cache->max_ghosts;
     }
-    rmem_cache_free_frame(cache, frame);
+    rmem_cache_remove(cache, frame);
 }
 
 static void rmem_cache_drop_twin(rmem_cache_t *cache, rmem_frame_t *frame)
@@ -188,8 +184,7 @@ void rmem_cache_discard(rmem_cache_t *cache, uint32_t page)
 
     if (rmem_cache_is_here(cache, page)) {
         rmem_cache_drop_twin(cache, frame);
-        rmem_cache_unlink(cache, frame);
-        rmem_cache_free_frame(cache, frame);
+        rmem_cache_remove(cache, frame);
     } else {
         rmem_cache_take_ghost(cache, page);
     }
@@ -200,9 +195,11 @@ uint32_t rmem_cache_take_twin(rmem_cache_t *cache, uint32_t page)
 {
     rmem_frame_t *frame = rmem_cache_frame(cache, page);
 
-    if (cache->free_twins > 0) {
-        frame->twin = cache->twins[--cache->free_twins];
+    if ((frame->twin != RMEM_TWIN_NONE) || (cache->free_twins == 0)) {
+        return RMEM_TWIN_NONE;
     }
+
+    frame->twin = cache->twins[--cache->free_twins];
     return frame->twin;
 }
 
@@ -210,8 +207,7 @@ void rmem_cache_clean(rmem_cache_t *cache, uint32_t page, bool is_sent)
 {
     rmem_frame_t *frame = rmem_cache_frame(cache, page);
 
-    frame->is_remote |= is_sent;
-    if (frame->is_remote) {
+    if (is_sent || (frame->twin != RMEM_TWIN_ZEROS)) {
         rmem_cache_drop_twin(cache, frame);
     }
     cache->states[page] = RMEM_PAGE_CLEAN;

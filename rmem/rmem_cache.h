@@ -48,10 +48,8 @@ enum {
 typedef struct rmem_frame {
     TAILQ_ENTRY(rmem_frame) entry; /* Of its queue, or of free frames */
     uint32_t                page;
-    uint32_t                twin;
-    bool                    is_new;    /* In the queue of new pages */
-    bool                    is_remote; /* The server may have something else
-                                        * than zeros */
+    uint32_t                twin;   /* ZEROS until something else is sent */
+    bool                    is_new; /* In the queue of new pages */
 } rmem_frame_t;
 
 typedef TAILQ_HEAD(rmem_queue, rmem_frame) rmem_queue_t; /* From old to young */
@@ -72,8 +70,8 @@ typedef struct {
     uint8_t       *states; /* Of all pages */
     uint32_t      pages, max_frames, max_ghosts, max_twins;
     uint32_t      used_frames, new_frames, next_ghost, free_twins;
-    uint32_t      touched; /* Frames that were ever used */
-    rmem_queue_t  fresh, again, free;
+    rmem_queue_t  queues[2]; /* Of frames: used again; new */
+    rmem_queue_t  free;
     rmem_stream_t streams[RMEM_CACHE_STREAMS];
     uint64_t      clock;   /* Of the streams */
 } rmem_cache_t;
@@ -91,15 +89,17 @@ uint32_t rmem_cache_ahead(rmem_cache_t *cache, uint32_t page);
  * page has the twin ZEROS. */
 void rmem_cache_add(rmem_cache_t *cache, uint32_t page, int state);
 
-/* Chooses pages that leave, at most max, in ascending order. They are in no
- * queue then: rmem_cache_evicted() has to follow for each. */
+/* Pages that are to leave next, at most max, in ascending order */
 uint32_t rmem_cache_victims(rmem_cache_t *cache, uint32_t *pages, uint32_t max);
+
+/* A clean page has left. */
 void rmem_cache_evicted(rmem_cache_t *cache, uint32_t page);
 
 /* The page is virgin again, wherever it was. The caller tells the server. */
 void rmem_cache_discard(rmem_cache_t *cache, uint32_t page);
 
-/* A free twin for a present page without one, or RMEM_TWIN_NONE. */
+/* A free twin for a page that is here, or RMEM_TWIN_NONE: the page has one, or
+ * none is free. */
 uint32_t rmem_cache_take_twin(rmem_cache_t *cache, uint32_t page);
 
 /* A present page becomes CLEAN. is_sent: the server gets what it has. */

@@ -160,12 +160,9 @@ int rmem_uffd_drop(const rmem_uffd_t *uffd, uint32_t page, uint32_t count)
            RMEM_OK : rmem_uffd_broken("MADV_DONTNEED");
 }
 
-void rmem_uffd_wake(const rmem_uffd_t *uffd, uint32_t page)
+void rmem_uffd_wake(const rmem_uffd_t *uffd, const void *page)
 {
-    struct uffdio_range range = {
-        .start = (uintptr_t)rmem_uffd_page(uffd, page),
-        .len   = RMEM_PAGE_SIZE
-    };
+    struct uffdio_range range = {(uintptr_t)page, RMEM_PAGE_SIZE};
 
     ioctl(uffd->fd, UFFDIO_WAKE, &range);
 }

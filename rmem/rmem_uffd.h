@@ -33,9 +33,8 @@ int rmem_uffd_copy(const rmem_uffd_t *uffd, uint32_t page, uint32_t count,
 /* Pages leave. */
 int rmem_uffd_drop(const rmem_uffd_t *uffd, uint32_t page, uint32_t count);
 
-
-/* Threads that wait for the page access it again. */
-void rmem_uffd_wake(const rmem_uffd_t *uffd, uint32_t page);
+/* Threads that wait for the page at an address access it again. */
+void rmem_uffd_wake(const rmem_uffd_t *uffd, const void *page);
 
 static inline char *rmem_uffd_page(const rmem_uffd_t *uffd, uint32_t page)
 {

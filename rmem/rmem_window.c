@@ -62,17 +62,12 @@ static uint64_t rmem_window_mask(rmem_window_t *window, uint32_t page)
 static int rmem_window_send(rmem_window_t *window, const rmem_record_t *records,
                             unsigned count)
 {
-    rmem_t *rmem = window->rmem;
-    uint8_t *message, *end;
+    uint8_t *message = rmem_session_buffer(window->rmem);
+    uint8_t *end;
     unsigned i;
 
-    if (count == 0) {
-        return RMEM_OK;
-    }
-
-    message = rmem_session_buffer(rmem);
     if (message == NULL) {
-        return rmem->status;
+        return window->rmem->status;
     }
 
     memcpy(message, records, count * sizeof(*records));
@@ -82,7 +77,7 @@ static int rmem_window_send(rmem_window_t *window, const rmem_record_t *records,
                                rmem_uffd_page(&window->uffd, records[i].page),
                                records[i].mask);
     }
-    return rmem_session_send(rmem, count, 0, end - message);
+    return rmem_session_send(window->rmem, count, 0, end - message);
 }
 
 /* Where a run of pages ends that begins at i */
@@ -94,15 +89,15 @@ static unsigned rmem_window_run(const uint32_t *pages, unsigned count,
 }
 
 /* Sends what the server has not of some pages that are here, in ascending
- * order. They are clean then. If it fails they are dirty still, and writing to
- * them lifts their protection. */
+ * order. They are clean then, also if the session fails: no page leaves after
+ * that. */
 static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
                              unsigned count)
 {
     rmem_cache_t  *cache = &window->cache;
     unsigned      num    = 0;
     rmem_record_t records[RMEM_WINDOW_BATCH];
-    uint64_t      masks[RMEM_WINDOW_BATCH];
+    uint64_t      mask;
     unsigned      i, end;
     int           status;
 
@@ -115,21 +110,15 @@ static int rmem_window_clean(rmem_window_t *window, const uint32_t *pages,
     }
 
     for (i = 0; i < count; ++i) {
-        masks[i] = 0;
         if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
-            masks[i] = rmem_window_mask(window, pages[i]);
-            if (masks[i] != 0) {
-                records[num++] = (rmem_record_t){pages[i], 0, masks[i]};
+            mask = rmem_window_mask(window, pages[i]);
+            if (mask != 0) {
+                records[num++] = (rmem_record_t){pages[i], 0, mask};
             }
+            rmem_cache_clean(cache, pages[i], mask != 0);
         }
     }
-    status = rmem_window_send(window, records, num);
-    for (i = 0; (i < count) && (status == RMEM_OK); ++i) {
-        if (cache->states[pages[i]] == RMEM_PAGE_DIRTY) {
-            rmem_cache_clean(cache, pages[i], masks[i] != 0);
-        }
-    }
-    return status;
+    return (num == 0) ? RMEM_OK : rmem_window_send(window, records, num);
 }
 
 static int rmem_window_evict(rmem_window_t *window)
@@ -181,14 +170,11 @@ static int rmem_window_get(rmem_window_t *window, uint32_t page, uint32_t count,
 static void rmem_window_take_twin(rmem_window_t *window, uint32_t page,
                                   const char *content)
 {
-    uint32_t twin;
+    uint32_t twin = rmem_cache_take_twin(&window->cache, page);
 
-    if (rmem_cache_frame(&window->cache, page)->twin == RMEM_TWIN_NONE) {
-        twin = rmem_cache_take_twin(&window->cache, page);
-        if (twin != RMEM_TWIN_NONE) {
-            memcpy(window->twins + (size_t)twin * RMEM_PAGE_SIZE, content,
-                   RMEM_PAGE_SIZE);
-        }
+    if (twin != RMEM_TWIN_NONE) {
+        memcpy(window->twins + (size_t)twin * RMEM_PAGE_SIZE, content,
+               RMEM_PAGE_SIZE);
     }
 }
 
@@ -264,7 +250,7 @@ static int rmem_window_fault(rmem_window_t *window, uint32_t page,
 static int rmem_window_resolve(void *arg, const void *address, bool is_write)
 {
     rmem_window_t *window = arg;
-    uint32_t page         = ((const char*)address - window->rmem->base) /
+    uint32_t page         = ((const char*)address - window->uffd.base) /
                             RMEM_PAGE_SIZE;
     int status, cancel;
 
@@ -339,19 +325,16 @@ static void *rmem_window_serve(void *arg)
 {
     rmem_window_t *window = arg;
     struct uffd_msg *msg  = &window->msg;
-    uint32_t page;
-    char *address;
+    void *page;
 
     ++rmem_inside;
     /* Is cancelled there */
     while (read(window->uffd.fd, msg, sizeof(*msg)) == sizeof(*msg)) {
-        address = (char*)(uintptr_t)msg->arg.pagefault.address;
-        page    = (address - window->rmem->base) / RMEM_PAGE_SIZE;
-        if (rmem_window_resolve(window, address, msg->arg.pagefault.flags &
+        page = (void*)(uintptr_t)msg->arg.pagefault.address;
+        if (rmem_window_resolve(window, page, msg->arg.pagefault.flags &
                                 (UFFD_PAGEFAULT_FLAG_WRITE |
                                  UFFD_PAGEFAULT_FLAG_WP)) != RMEM_OK) {
-            rmem_sigbus_forbid(rmem_uffd_page(&window->uffd, page),
-                               RMEM_PAGE_SIZE, MAP_FIXED);
+            rmem_sigbus_forbid(page, RMEM_PAGE_SIZE, MAP_FIXED);
         }
         /* Also if another fault has brought the page */
         rmem_uffd_wake(&window->uffd, page);
@@ -392,7 +375,6 @@ int rmem_window_discard(rmem_window_t *window, uint32_t first, uint32_t count)
     int           status;
 
     for (; (first < end) && (states[first] == RMEM_PAGE_VIRGIN); ++first) {}
-    for (; (first < end) && (states[end - 1] == RMEM_PAGE_VIRGIN); --end) {}
     if (first == end) {
         return RMEM_OK;
     }
@@ -452,19 +434,7 @@ static int rmem_window_init_cache(rmem_window_t *window)
     return RMEM_OK;
 }
 
-static int rmem_window_start(rmem_window_t *window)
-{
-    sigset_t all, old;
-
-    sigfillset(&all);
-    pthread_sigmask(SIG_BLOCK, &all, &old);
-    window->has_thread = (pthread_create(&window->thread, NULL,
-                                         rmem_window_serve, window) == 0);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    return window->has_thread ? RMEM_OK : RMEM_ERR_NOMEM;
-}
-
-static int rmem_window_open(rmem_window_t *window)
+static int rmem_window_init(rmem_window_t *window)
 {
     static pthread_once_t once  = PTHREAD_ONCE_INIT;
     rmem_t *rmem                = window->rmem;
@@ -480,14 +450,18 @@ static int rmem_window_open(rmem_window_t *window)
     if (status == RMEM_OK) {
         status = rmem_uffd_open(&window->uffd, rmem->params.bytes, is_kernel);
     }
-    if ((status == RMEM_OK) && is_kernel) {
-        status = rmem_window_start(window);
-    }
     if (status != RMEM_OK) {
         return status;
     }
 
-    rmem->base     = window->uffd.base;
+    /* It takes no signals of the program: they are blocked here */
+    window->has_thread = is_kernel &&
+                         (pthread_create(&window->thread, NULL,
+                                         rmem_window_serve, window) == 0);
+    if (is_kernel && !window->has_thread) {
+        return RMEM_ERR_NOMEM;
+    }
+
     params.address = window->bounce;
     pthread_once(&once, rmem_window_hook);
     if ((rmem_window_hooked != UCS_OK) ||
@@ -499,33 +473,41 @@ static int rmem_window_open(rmem_window_t *window)
                            rmem_window_resolve, window);
 }
 
-int rmem_map(rmem_t *rmem, void **base_p)
+static int rmem_window_open(rmem_t *rmem)
 {
-    rmem_window_t *window;
+    rmem_window_t *window = calloc(1, sizeof(*window));
     int status;
 
-    status = rmem_enter(rmem, true);
-    if (status != RMEM_OK) {
-        return status;
-    }
-    window = calloc(1, sizeof(*window));
-    if ((window == NULL) || (rmem->window != NULL) ||
-        (rmem->status != RMEM_OK)) {
-        free(window);
-        return rmem_leave(rmem, (rmem->window != NULL) ? RMEM_ERR_ARG :
-                          (window == NULL) ? RMEM_ERR_NOMEM : rmem->status);
+    if (window == NULL) {
+        return RMEM_ERR_NOMEM;
     }
 
     window->rmem    = rmem;
     window->uffd.fd = -1;
-    status = rmem_window_open(window);
-    if (status == RMEM_OK) {
-        rmem->window = window;
-        *base_p      = rmem->base;
-    } else {
+    status          = rmem_window_init(window);
+    if (status != RMEM_OK) {
         rmem_window_close(window);
-        rmem->base = NULL;
+        return status;
     }
+
+    rmem->window = window;
+    rmem->base   = window->uffd.base;
+    return RMEM_OK;
+}
+
+int rmem_map(rmem_t *rmem, void **base_p)
+{
+    int status = rmem_enter(rmem, true);
+
+    if (status != RMEM_OK) {
+        return status;
+    }
+
+    status = (rmem->window != NULL) ? RMEM_ERR_ARG : rmem->status;
+    if (status == RMEM_OK) {
+        status = rmem_window_open(rmem);
+    }
+    *base_p = rmem->base;
     return rmem_leave(rmem, status);
 }
 
