@@ -254,6 +254,7 @@ static int rmem_window_resolve(void *arg, const void *address, bool is_write)
                             RMEM_PAGE_SIZE;
     int status, cancel;
 
+    /* As rmem_enter(), whose two system calls the handler does not need */
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
     ++rmem_inside;
     if (pthread_mutex_lock(&window->rmem->lock) != 0) {
@@ -347,23 +348,21 @@ static void *rmem_window_serve(void *arg)
 
 int rmem_window_flush(rmem_window_t *window)
 {
-    uint32_t pages[RMEM_WINDOW_BATCH];
-    unsigned count = 0;
-    uint32_t page;
+    uint32_t dirty[RMEM_WINDOW_BATCH];
+    uint32_t page, count = 0;
+    uint32_t pages = window->cache.pages;
     int status     = RMEM_OK;
 
-    for (page = 0; (page < window->cache.pages) && (status == RMEM_OK);
-         ++page) {
+    for (page = 0; (page < pages) && (status == RMEM_OK); ++page) {
         if (window->cache.states[page] == RMEM_PAGE_DIRTY) {
-            pages[count++] = page;
+            dirty[count++] = page;
         }
-        if (count == RMEM_WINDOW_BATCH) {
-            status = rmem_window_clean(window, pages, count);
+        if ((count == RMEM_WINDOW_BATCH) || (page == pages - 1)) {
+            status = rmem_window_clean(window, dirty, count);
             count  = 0;
         }
     }
-    return (status != RMEM_OK) ? status :
-           rmem_window_clean(window, pages, count);
+    return status;
 }
 
 /* Of virgin pages the server has zeros anyway */
