@@ -180,18 +180,21 @@ static int rmem_preload_open(void)
     return RMEM_PRELOAD_OPEN;
 }
 
-/* Without the mutex, which a thread may have while it loads a library: the
- * loader's lock is needed here as well. */
-static void rmem_preload_try(void)
+/* Whether there is a window, after this call. Without the mutex, which a thread
+ * may have while it loads a library: the loader's lock is needed here as well.
+ */
+static bool rmem_preload_try(void)
 {
-    int wanted = RMEM_PRELOAD_WANTED;
+    int state = RMEM_PRELOAD_WANTED;
 
-    if (atomic_compare_exchange_strong(&rmem_preload_state, &wanted,
+    if (atomic_compare_exchange_strong(&rmem_preload_state, &state,
                                        RMEM_PRELOAD_OPENING)) {
         ++rmem_preload_inside;
-        atomic_store(&rmem_preload_state, rmem_preload_open());
+        state = rmem_preload_open();
+        atomic_store(&rmem_preload_state, state);
         --rmem_preload_inside;
     }
+    return state == RMEM_PRELOAD_OPEN;
 }
 
 /* Without the mutex: nothing here can be waited for */
@@ -288,14 +291,8 @@ static void *rmem_preload_alloc(size_t size, size_t align, bool is_zero,
     uint64_t offset;
     int is_new = 0;
 
-    if ((size < rmem_preload_run.min) ||
-        (atomic_load(&rmem_preload_state) == RMEM_PRELOAD_NEVER) ||
-        rmem_preload_is_inside() || rmem_preload_is_libc(caller)) {
-        return NULL;
-    }
-
-    rmem_preload_try();
-    if (atomic_load(&rmem_preload_state) != RMEM_PRELOAD_OPEN) {
+    if ((size < rmem_preload_run.min) || rmem_preload_is_inside() ||
+        rmem_preload_is_libc(caller) || !rmem_preload_try()) {
         return NULL;
     }
 
@@ -313,17 +310,6 @@ static void *rmem_preload_alloc(size_t size, size_t align, bool is_zero,
         memset(rmem_preload.base + offset, 0, size);
     }
     return rmem_preload.base + offset;
-}
-
-static size_t rmem_preload_size(const void *ptr)
-{
-    size_t size;
-
-    pthread_mutex_lock(&rmem_preload_lock);
-    size = rmem_heap_size(rmem_preload_heap,
-                          (const char*)ptr - rmem_preload.base);
-    pthread_mutex_unlock(&rmem_preload_lock);
-    return size;
 }
 
 /* In a child the memory is gone already */
@@ -381,52 +367,43 @@ void *calloc(size_t count, size_t size)
     return (ptr != NULL) ? ptr : RMEM_PRELOAD_REAL(calloc)(count, size);
 }
 
+/* Without the mutex, which a thread of the parent may have in a child: nothing
+ * changes the size of an allocation */
 RMEM_PRELOAD_EXPORT
 size_t malloc_usable_size(void *ptr)
 {
-    return rmem_preload_owns(ptr) ? rmem_preload_size(ptr) :
+    return rmem_preload_owns(ptr) ?
+           rmem_heap_size(rmem_preload_heap, (char*)ptr - rmem_preload.base) :
            RMEM_PRELOAD_REAL(malloc_usable_size)(ptr);
-}
-
-static void *rmem_preload_move(void *ptr, size_t old, size_t size,
-                               const void *caller)
-{
-    void *copy = rmem_preload_alloc(size, 1, false, caller);
-
-    if ((copy == NULL) && rmem_preload_owns(ptr)) {
-        copy = malloc(size); /* Of this library, so it is local */
-    }
-    if (copy != NULL) {
-        memcpy(copy, ptr, (old < size) ? old : size);
-        free(ptr);
-    }
-    return copy;
 }
 
 RMEM_PRELOAD_EXPORT
 void *realloc(void *ptr, size_t size)
 {
-    const void *caller = __builtin_return_address(0);
-    void       *copy   = NULL;
-    size_t     old;
+    bool is_window = rmem_preload_owns(ptr);
+    size_t old     = malloc_usable_size(ptr);
+    void *copy;
 
-    if (!rmem_preload_owns(ptr)) {
-        if (ptr == NULL) {
-            copy = rmem_preload_alloc(size, 1, false, caller);
-        } else if (size >= rmem_preload_run.min) {
-            copy = rmem_preload_move(ptr, malloc_usable_size(ptr), size,
-                                     caller);
-        }
-        return (copy != NULL) ? copy : RMEM_PRELOAD_REAL(realloc)(ptr, size);
+    if (is_window && (size <= old) && (size >= old / 2)) {
+        return ptr;
     }
-
-    if (size == 0) {
+    if (is_window && (size == 0)) {
         free(ptr);
         return NULL;
     }
-    old = rmem_preload_size(ptr);
-    return ((size <= old) && (size >= old / 2)) ? ptr :
-           rmem_preload_move(ptr, old, size, caller);
+
+    copy = rmem_preload_alloc(size, 1, false, __builtin_return_address(0));
+    if (copy == NULL) {
+        if (!is_window) {
+            return RMEM_PRELOAD_REAL(realloc)(ptr, size);
+        }
+        copy = RMEM_PRELOAD_REAL(malloc)(size);
+    }
+    if ((copy != NULL) && (ptr != NULL)) {
+        memcpy(copy, ptr, MIN(old, size));
+        free(ptr);
+    }
+    return copy;
 }
 
 RMEM_PRELOAD_EXPORT

@@ -42,7 +42,8 @@ int sigaction(int sig, const struct sigaction *action, struct sigaction *old)
         sigdelset(&copy.sa_mask, SIGBUS);
         action = &copy;
     }
-    if ((sig == SIGBUS) && rmem_preload.is_used && !rmem_preload_is_inside() &&
+    if ((sig == SIGBUS) && (rmem_preload.sigaction != NULL) &&
+        !rmem_preload_is_inside() &&
         (rmem_preload.sigaction(action, old) == 0)) {
         return 0;
     }
@@ -91,15 +92,6 @@ int sigsuspend(const sigset_t *set)
 
 /* ---- the mapping ---- */
 
-static bool rmem_preload_is_part(const void *address, size_t length)
-{
-    const char *start = address;
-
-    return (rmem_preload.base != NULL) && !rmem_preload_is_inside() &&
-           (start < rmem_preload.base + rmem_preload.bytes) &&
-           (start + length > rmem_preload.base);
-}
-
 static int rmem_preload_refuse(const char *call, int error)
 {
     rmem_preload_say("%s() of memory in the window is refused", call);
@@ -110,7 +102,7 @@ static int rmem_preload_refuse(const char *call, int error)
 RMEM_PRELOAD_EXPORT
 int mprotect(void *address, size_t length, int protection)
 {
-    return rmem_preload_is_part(address, length) ?
+    return rmem_preload_owns(address) ?
            rmem_preload_refuse("mprotect", EINVAL) :
            RMEM_PRELOAD_REAL(mprotect)(address, length, protection);
 }
@@ -118,7 +110,7 @@ int mprotect(void *address, size_t length, int protection)
 RMEM_PRELOAD_EXPORT
 int mlock(const void *address, size_t length)
 {
-    return rmem_preload_is_part(address, length) ?
+    return rmem_preload_owns(address) ?
            rmem_preload_refuse("mlock", ENOMEM) :
            RMEM_PRELOAD_REAL(mlock)(address, length);
 }
