@@ -66,13 +66,6 @@ static rmem_sigbus_range_t *rmem_sigbus_range(const void *address)
     return NULL;
 }
 
-void *rmem_sigbus_find(const void *address)
-{
-    rmem_sigbus_range_t *range = rmem_sigbus_range(address);
-
-    return (range == NULL) ? NULL : range->arg;
-}
-
 
 /* ---- the handler ---- */
 

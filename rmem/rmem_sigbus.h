@@ -25,9 +25,6 @@ int rmem_sigbus_add(char *base, size_t bytes, rmem_sigbus_resolve_t resolve,
                     void *arg);
 void rmem_sigbus_remove(const char *base);
 
-/* The argument of the range that has an address; NULL: none has it */
-void *rmem_sigbus_find(const void *address);
-
 /* Accesses raise SIGBUS from now on, or fail with EFAULT in the kernel. flags:
  * of mmap(), to which the address is given. Returns what that returns. */
 void *rmem_sigbus_forbid(void *address, size_t bytes, int flags);

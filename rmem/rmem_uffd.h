@@ -36,6 +36,11 @@ int rmem_uffd_drop(const rmem_uffd_t *uffd, uint32_t page, uint32_t count);
 /* Threads that wait for the page at an address access it again. */
 void rmem_uffd_wake(const rmem_uffd_t *uffd, const void *page);
 
+static inline bool rmem_uffd_has(const rmem_uffd_t *uffd, const void *address)
+{
+    return (size_t)((const char*)address - uffd->base) < uffd->bytes;
+}
+
 static inline char *rmem_uffd_page(const rmem_uffd_t *uffd, uint32_t page)
 {
     return uffd->base + (size_t)page * RMEM_PAGE_SIZE;

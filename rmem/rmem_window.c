@@ -20,6 +20,8 @@
 enum {
     RMEM_WINDOW_BATCH      = 32,  /* Pages that leave together */
     RMEM_WINDOW_MIN_FRAMES = 256,
+    RMEM_WINDOW_EVENTS     = UCM_EVENT_MADVISE | UCM_EVENT_MUNMAP |
+                             UCM_EVENT_MREMAP,
     RMEM_WINDOW_PRIORITY   = -1000 /* Before others see the calls */
 };
 
@@ -292,31 +294,20 @@ static void rmem_window_on_advice(rmem_window_t *window, ucm_event_t *event)
 static void rmem_window_on_event(ucm_event_type_t type, ucm_event_t *event,
                                  void *arg)
 {
-    rmem_window_t *window;
+    rmem_window_t *window = arg;
 
     if (type == UCM_EVENT_MADVISE) {
-        window = rmem_sigbus_find(event->madvise.addr);
-        if ((window != NULL) && (event->madvise.result != 0)) {
+        if (rmem_uffd_has(&window->uffd, event->madvise.addr) &&
+            (event->madvise.result != 0)) {
             rmem_window_on_advice(window, event);
         }
     } else if (type == UCM_EVENT_MUNMAP) {
-        if (rmem_sigbus_find(event->munmap.address) != NULL) {
+        if (rmem_uffd_has(&window->uffd, event->munmap.address)) {
             event->munmap.size = 0;
         }
-    } else if (rmem_sigbus_find(event->mremap.address) != NULL) {
+    } else if (rmem_uffd_has(&window->uffd, event->mremap.address)) {
         event->mremap.new_size = 0;
     }
-}
-
-static ucs_status_t rmem_window_hooked;
-
-static void rmem_window_hook(void)
-{
-    rmem_window_hooked = ucm_set_event_handler(UCM_EVENT_MADVISE |
-                                               UCM_EVENT_MUNMAP |
-                                               UCM_EVENT_MREMAP,
-                                               RMEM_WINDOW_PRIORITY,
-                                               rmem_window_on_event, NULL);
 }
 
 
@@ -435,7 +426,6 @@ static int rmem_window_init_cache(rmem_window_t *window)
 
 static int rmem_window_init(rmem_window_t *window)
 {
-    static pthread_once_t once  = PTHREAD_ONCE_INIT;
     rmem_t *rmem                = window->rmem;
     bool is_kernel              = (rmem->params.flags & RMEM_KERNEL_FAULTS);
     ucp_mem_map_params_t params = {
@@ -462,8 +452,8 @@ static int rmem_window_init(rmem_window_t *window)
     }
 
     params.address = window->bounce;
-    pthread_once(&once, rmem_window_hook);
-    if ((rmem_window_hooked != UCS_OK) ||
+    if ((ucm_set_event_handler(RMEM_WINDOW_EVENTS, RMEM_WINDOW_PRIORITY,
+                               rmem_window_on_event, window) != UCS_OK) ||
         (ucp_mem_map(rmem->side.context, &params, &window->memh) != UCS_OK)) {
         return rmem_error(RMEM_ERR_UNSUPPORTED, "no window: UCX reports no "
                           "calls of madvise(), or registers no memory");
@@ -512,6 +502,7 @@ int rmem_map(rmem_t *rmem, void **base_p)
 
 void rmem_window_close(rmem_window_t *window)
 {
+    ucm_unset_event_handler(RMEM_WINDOW_EVENTS, rmem_window_on_event, window);
     rmem_sigbus_remove(window->uffd.base);
     if (window->has_thread) {
         pthread_cancel(window->thread);
