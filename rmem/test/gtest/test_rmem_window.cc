@@ -113,11 +113,11 @@ protected:
     }
 
     /* The server goes on in a while; the flag is set before */
-    std::thread resume_later(std::atomic<bool> &is_resumed)
+    std::thread resume_later()
     {
-        return std::thread([this, &is_resumed] {
+        return std::thread([this] {
             usleep(300000);
-            is_resumed = true;
+            m_is_resumed = true;
             m_memd.kill(SIGCONT);
         });
     }
@@ -171,10 +171,7 @@ protected:
 
     void server_is_killed(unsigned flags)
     {
-        struct sigaction action = {};
-
-        action.sa_handler = [](int) { siglongjmp(jump, 1); };
-        sigaction(SIGBUS, &action, nullptr);
+        signal(SIGBUS, [](int) { siglongjmp(jump, 1); });
         map(flags);
         word(0) = 1;
         ASSERT_EQ(RMEM_OK, rmem_flush(m_rmem));
@@ -201,6 +198,7 @@ protected:
     char                           *m_base  = nullptr;
     int                            m_status = RMEM_OK;
     std::atomic<unsigned>          m_errors{0};
+    std::atomic<bool>              m_is_resumed{false};
 };
 
 thread_local sigjmp_buf test_rmem_window::jump;
@@ -226,7 +224,6 @@ TEST_F(test_rmem_window, increments_with_kernel_faults_are_not_lost)
 TEST_F(test_rmem_window, writes_while_pages_leave_are_not_lost)
 {
     std::atomic<size_t> end{0};
-    std::atomic<bool>   is_resumed{false};
     size_t              before = 1;
     uint64_t            sum = 0, writes = 0;
 
@@ -243,14 +240,14 @@ TEST_F(test_rmem_window, writes_while_pages_leave_are_not_lost)
         usleep(100000);
     }
     ASSERT_LT(end, bytes - page);
-    std::thread later = resume_later(is_resumed);
+    std::thread later = resume_later();
     for (size_t at = 0; (at < before) && (writes < 64); at += page) {
         if (is_here(at)) {
             ++word(at + 8);
             ++writes;
         }
     }
-    EXPECT_TRUE(is_resumed);
+    EXPECT_TRUE(m_is_resumed);
     later.join();
     writer.join();
     ASSERT_EQ(RMEM_OK, rmem_flush(m_rmem));
@@ -301,8 +298,6 @@ TEST_F(test_rmem_window, twin_is_older_than_writes)
 /* Rule 3 */
 TEST_F(test_rmem_window, page_comes_after_its_last_write)
 {
-    std::atomic<bool> is_resumed{false};
-
     map();
     for (unsigned i = 0; i < 10; ++i) {
         word(i * page) = 1;
@@ -315,23 +310,21 @@ TEST_F(test_rmem_window, page_comes_after_its_last_write)
     m_memd.kill(SIGSTOP);
     evict();
     ASSERT_FALSE(is_here(0));
-    std::thread later = resume_later(is_resumed);
+    std::thread later = resume_later();
     EXPECT_EQ(2u, word(0));
-    EXPECT_TRUE(is_resumed);
+    EXPECT_TRUE(m_is_resumed);
     later.join();
 }
 
 /* Rule 4 */
 TEST_F(test_rmem_window, flush_waits_for_the_server)
 {
-    std::atomic<bool> is_resumed{false};
-
     map();
     word(5 * page) = 7;
     m_memd.kill(SIGSTOP);
-    std::thread later = resume_later(is_resumed);
+    std::thread later = resume_later();
     EXPECT_EQ(RMEM_OK, rmem_flush(m_rmem));
-    EXPECT_TRUE(is_resumed);
+    EXPECT_TRUE(m_is_resumed);
     later.join();
     EXPECT_EQ(7u, at_server(5 * page));
 }
@@ -349,11 +342,9 @@ TEST_F(test_rmem_window, server_is_killed_with_kernel_faults)
 
 TEST_F(test_rmem_window, server_is_stopped)
 {
-    struct sigaction action = {};
-    time_t           begun  = time(nullptr);
+    time_t begun = time(nullptr);
 
-    action.sa_handler = [](int) { siglongjmp(jump, 1); };
-    sigaction(SIGBUS, &action, nullptr);
+    signal(SIGBUS, [](int) { siglongjmp(jump, 1); });
     map();
     word(0) = 1;
     m_memd.kill(SIGSTOP);
@@ -506,13 +497,11 @@ TEST_F(test_rmem_window, signal_handlers_may_touch_it)
     static volatile uint64_t *words;
     static unsigned          calls;
     itimerval                timer = {{0, 200}, {0, 200}};
-    struct sigaction         action = {};
 
     map();
-    words             = &word(0);
-    calls             = 0;
-    action.sa_handler = [](int) { ++words[calls++ * 997 % 10000 * 512]; };
-    sigaction(SIGALRM, &action, nullptr);
+    words = &word(0);
+    calls = 0;
+    signal(SIGALRM, [](int) { ++words[calls++ * 997 % 10000 * 512]; });
     setitimer(ITIMER_REAL, &timer, nullptr);
     for (unsigned i = 0; i < 40000; ++i) {
         char *at = m_base + bytes - (i * 31 % 4000 + 1) * page;
