@@ -3,10 +3,14 @@
 /* R1 and R2: what would take the window's pages from its handler */
 
 #define _GNU_SOURCE
+#undef _FORTIFY_SOURCE
 #include "rmem_preload.h"
 
 #include <errno.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 
 
 /* What the program may block; NULL stays NULL */
@@ -62,32 +66,39 @@ __sighandler_t signal(int sig, __sighandler_t handler)
     return (sigaction(sig, &action, &old) == 0) ? old.sa_handler : SIG_ERR;
 }
 
-RMEM_PRELOAD_EXPORT
-int sigprocmask(int how, const sigset_t *set, sigset_t *old)
-{
-    sigset_t copy;
+/* Handlers run with the mask of a call that waits */
+#define RMEM_PRELOAD_MASKED(name, params, ...) \
+    RMEM_PRELOAD_EXPORT int name params; \
+    int name params \
+    { \
+        sigset_t copy; \
+\
+        return RMEM_PRELOAD_REAL(name)(__VA_ARGS__); \
+    }
+#define MASK rmem_preload_mask(set, &copy)
 
-    return RMEM_PRELOAD_REAL(sigprocmask)(how, rmem_preload_mask(set, &copy),
-                                          old);
-}
-
-RMEM_PRELOAD_EXPORT
-int pthread_sigmask(int how, const sigset_t *set, sigset_t *old)
-{
-    sigset_t copy;
-
-    return RMEM_PRELOAD_REAL(pthread_sigmask)(
-            how, rmem_preload_mask(set, &copy), old);
-}
-
-/* A handler runs with this mask */
-RMEM_PRELOAD_EXPORT
-int sigsuspend(const sigset_t *set)
-{
-    sigset_t copy;
-
-    return RMEM_PRELOAD_REAL(sigsuspend)(rmem_preload_mask(set, &copy));
-}
+RMEM_PRELOAD_MASKED(sigprocmask, (int how, const sigset_t *set, sigset_t *old),
+                    how, MASK, old)
+RMEM_PRELOAD_MASKED(pthread_sigmask,
+                    (int how, const sigset_t *set, sigset_t *old),
+                    how, MASK, old)
+RMEM_PRELOAD_MASKED(sigsuspend, (const sigset_t *set), MASK)
+RMEM_PRELOAD_MASKED(ppoll,
+                    (struct pollfd *fds, nfds_t count,
+                     const struct timespec *timeout, const sigset_t *set),
+                    fds, count, timeout, MASK)
+RMEM_PRELOAD_MASKED(__ppoll_chk,
+                    (struct pollfd *fds, nfds_t count,
+                     const struct timespec *timeout, const sigset_t *set,
+                     size_t room), fds, count, timeout, MASK, room)
+RMEM_PRELOAD_MASKED(pselect,
+                    (int count, fd_set *in, fd_set *out, fd_set *other,
+                     const struct timespec *timeout, const sigset_t *set),
+                    count, in, out, other, timeout, MASK)
+RMEM_PRELOAD_MASKED(epoll_pwait,
+                    (int fd, struct epoll_event *events, int count,
+                     int timeout, const sigset_t *set),
+                    fd, events, count, timeout, MASK)
 
 
 /* ---- the mapping ---- */
