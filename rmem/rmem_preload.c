@@ -58,17 +58,12 @@ static __typeof__(&rmem_discard) rmem_preload_discard;
 static __typeof__(&rmem_stats)   rmem_preload_stats;
 static __thread int    rmem_preload_inside
         __attribute__((tls_model("initial-exec")));
-static __thread bool   rmem_preload_finds /* A function of libc */
-        __attribute__((tls_model("initial-exec")));
 
 
 void *rmem_preload_real(const char *name)
 {
-    void *function;
+    void *function = dlsym(RTLD_NEXT, name);
 
-    rmem_preload_finds = true;
-    function           = dlsym(RTLD_NEXT, name);
-    rmem_preload_finds = false;
     if (function == NULL) {
         rmem_preload_say("no %s() in this libc", name);
         abort();
@@ -351,16 +346,12 @@ void free(void *ptr)
     }
 }
 
-/* dlsym() of old libcs calls it, and does without */
 RMEM_PRELOAD_EXPORT
 void *calloc(size_t count, size_t size)
 {
     void *ptr = NULL;
     size_t bytes;
 
-    if (rmem_preload_finds) {
-        return NULL;
-    }
     if (!__builtin_mul_overflow(count, size, &bytes)) {
         ptr = rmem_preload_alloc(bytes, 1, true, __builtin_return_address(0));
     }
