@@ -62,8 +62,8 @@
 #define UCT_NPRDMA_INVALIDATE_NEEDS_KEY HAVE_DECL_UCT_MD_FLAG_INVALIDATE_RMA
 
 /* Before 1.17 UCP's registration cache does not look for what accesses it has
- * registered memory: what has received by rendezvous, with local access, is sent
- * from later. Registrations with these flags are UCP's, and allow all. */
+ * registered memory: what has received by rendezvous, with local access, is
+ * sent from later. Registrations with these flags are UCP's, and allow all. */
 #if UCT_API < UCT_VERSION(1, 17)
 #  define UCT_NPRDMA_MEM_ANY_ACCESS (UCT_MD_MEM_ACCESS_LOCAL_READ | \
                                      UCT_MD_MEM_ACCESS_LOCAL_WRITE | \
