@@ -169,9 +169,8 @@ static int rmem_preload_open(void)
         /* Many programs close theirs before they end */
         rmem_preload_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
     }
-    rmem_preload.base    = (char*)base + skipped;
-    rmem_preload.bytes   = params.bytes - skipped;
-    rmem_preload.is_used = true;
+    rmem_preload.base  = (char*)base + skipped;
+    rmem_preload.bytes = params.bytes - skipped;
     return RMEM_PRELOAD_OPEN;
 }
 

@@ -54,9 +54,8 @@ typedef struct {
 
 typedef struct {
     rmem_t *rmem;
-    char   *base;   /* NULL: no window */
-    size_t bytes;
-    bool   is_used; /* There is one */
+    char   *base;
+    size_t bytes;   /* 0: no window */
 
     /* Functions of librmem, once it is loaded */
     int (*is_inside)(void);
@@ -74,15 +73,13 @@ void rmem_preload_say(const char *format, ...);
 /* Whether the thread is inside of librmem, or of this library's own work */
 bool rmem_preload_is_inside(void);
 
+/* What the program may block; NULL stays NULL */
+const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy);
+
+/* Whether memory is of the window */
 static inline bool rmem_preload_owns(const void *ptr)
 {
     return (size_t)((const char*)ptr - rmem_preload.base) < rmem_preload.bytes;
-}
-
-/* Whether a system call must not touch a buffer */
-static inline bool rmem_preload_is_window(const void *ptr)
-{
-    return rmem_preload.is_used && rmem_preload_owns(ptr);
 }
 
 #endif

@@ -82,7 +82,7 @@ static bool is_any_window(const struct iovec *iov, size_t count)
 {
     size_t i;
 
-    if (!rmem_preload.is_used || (count > IOV_MAX)) {
+    if ((rmem_preload.bytes == 0) || (count > IOV_MAX)) {
         return false;
     }
     for (i = 0; (i < count) && !rmem_preload_owns(iov[i].iov_base); ++i) {
@@ -115,10 +115,6 @@ static size_t part_length(call_t *call)
     int type;
 
     call->is_all = true;
-    if ((call->kind == CALL_PREADV) || (call->kind == CALL_PWRITEV)) {
-        return PART;
-    }
-
     if (getsockopt(call->fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0) {
         is_stream    = (type == SOCK_STREAM) && !(call->flags & MSG_PEEK) &&
                        ((call->msg == NULL) ||
@@ -233,7 +229,7 @@ static ssize_t call_msg(const call_t *call, struct iovec *iov, int count)
 
 static ssize_t call_real(const call_t *call, struct iovec *iov, int count)
 {
-    off_t offset = call->offset + call->done;
+    off_t offset = (call->offset < 0) ? -1 : call->offset + (off_t)call->done;
 
     switch (call->kind) {
     case CALL_READV:
@@ -241,9 +237,11 @@ static ssize_t call_real(const call_t *call, struct iovec *iov, int count)
     case CALL_WRITEV:
         return RMEM_PRELOAD_REAL(writev)(call->fd, iov, count);
     case CALL_PREADV:
-        return RMEM_PRELOAD_REAL(preadv)(call->fd, iov, count, offset);
+        return RMEM_PRELOAD_REAL(preadv2)(call->fd, iov, count, offset,
+                                          call->flags);
     case CALL_PWRITEV:
-        return RMEM_PRELOAD_REAL(pwritev)(call->fd, iov, count, offset);
+        return RMEM_PRELOAD_REAL(pwritev2)(call->fd, iov, count, offset,
+                                           call->flags);
     case CALL_FREAD:
         return RMEM_PRELOAD_REAL(fread)(iov->iov_base, 1, iov->iov_len,
                                         call->file);
@@ -356,7 +354,7 @@ static ssize_t bounce(call_t call)
 #define RMEM_PRELOAD_ALIAS(name, other) \
     RMEM_PRELOAD_EXPORT __typeof__(other) name __attribute__((alias(#other)));
 
-#define IS_WINDOW rmem_preload_is_window(buffer)
+#define IS_WINDOW rmem_preload_owns(buffer)
 #define FD_BUFFER int fd, void *buffer, size_t length
 
 /* Of _FORTIFY_SOURCE: the real function ends the program */
@@ -368,14 +366,25 @@ RMEM_PRELOAD_CALL(ssize_t, readv, (int fd, const struct iovec *iov, int count),
 RMEM_PRELOAD_CALL(ssize_t, writev, (int fd, const struct iovec *iov, int count),
                   is_any_window(iov, count), (fd, iov, count),
                   bounce((call_t){CALL_WRITEV, fd, iov, count}))
+/* They allow an offset of -1, by which the others fail */
+RMEM_PRELOAD_CALL(ssize_t, preadv2,
+                  (int fd, const struct iovec *iov, int count, off_t offset,
+                   int flags), is_any_window(iov, count),
+                  (fd, iov, count, offset, flags),
+                  bounce((call_t){CALL_PREADV, fd, iov, count, flags, offset}))
+RMEM_PRELOAD_CALL(ssize_t, pwritev2,
+                  (int fd, const struct iovec *iov, int count, off_t offset,
+                   int flags), is_any_window(iov, count),
+                  (fd, iov, count, offset, flags),
+                  bounce((call_t){CALL_PWRITEV, fd, iov, count, flags, offset}))
 RMEM_PRELOAD_CALL(ssize_t, preadv,
                   (int fd, const struct iovec *iov, int count, off_t offset),
-                  is_any_window(iov, count), (fd, iov, count, offset),
-                  bounce((call_t){CALL_PREADV, fd, iov, count, 0, offset}))
+                  (offset >= 0) && is_any_window(iov, count),
+                  (fd, iov, count, offset), preadv2(fd, iov, count, offset, 0))
 RMEM_PRELOAD_CALL(ssize_t, pwritev,
                   (int fd, const struct iovec *iov, int count, off_t offset),
-                  is_any_window(iov, count), (fd, iov, count, offset),
-                  bounce((call_t){CALL_PWRITEV, fd, iov, count, 0, offset}))
+                  (offset >= 0) && is_any_window(iov, count),
+                  (fd, iov, count, offset), pwritev2(fd, iov, count, offset, 0))
 RMEM_PRELOAD_CALL(ssize_t, read, (FD_BUFFER), IS_WINDOW, (fd, buffer, length),
                   readv(fd, IOV(buffer, length)))
 RMEM_PRELOAD_CALL(ssize_t, __read_chk, (FD_BUFFER, size_t room), IS_RIGHT,
@@ -394,6 +403,8 @@ RMEM_PRELOAD_CALL(ssize_t, pwrite,
                   (int fd, const void *buffer, size_t length, off_t offset),
                   IS_WINDOW, (fd, buffer, length, offset),
                   pwritev(fd, IOV(buffer, length), offset))
+RMEM_PRELOAD_ALIAS(preadv64v2, preadv2)
+RMEM_PRELOAD_ALIAS(pwritev64v2, pwritev2)
 RMEM_PRELOAD_ALIAS(preadv64, preadv)
 RMEM_PRELOAD_ALIAS(pwritev64, pwritev)
 RMEM_PRELOAD_ALIAS(pread64, pread)
@@ -404,9 +415,9 @@ static bool is_msg_window(const struct msghdr *msg)
 {
     return is_any_window(msg->msg_iov, msg->msg_iovlen) ||
            ((msg->msg_iovlen <= IOV_MAX) &&
-            (rmem_preload_is_window(msg) ||
-             rmem_preload_is_window(msg->msg_name) ||
-             rmem_preload_is_window(msg->msg_control)));
+            (rmem_preload_owns(msg) ||
+             rmem_preload_owns(msg->msg_name) ||
+             rmem_preload_owns(msg->msg_control)));
 }
 
 static ssize_t bounce_msg(call_kind_t kind, int fd, const struct msghdr *msg,
@@ -446,13 +457,13 @@ static ssize_t receive_from(int fd, void *buffer, size_t length, int flags,
     return ret;
 }
 
-#define IS_NAMED  (rmem_preload_is_window(*(void**)&address) || \
-                   rmem_preload_is_window(size))
+#define IS_NAMED  (rmem_preload_owns(*(void**)&address) || \
+                   rmem_preload_owns(size))
 
 RMEM_PRELOAD_CALL(ssize_t, sendto,
                   (int fd, const void *buffer, size_t length, int flags,
                    __CONST_SOCKADDR_ARG address, socklen_t size),
-                  IS_WINDOW || rmem_preload_is_window(*(void**)&address),
+                  IS_WINDOW || rmem_preload_owns(*(void**)&address),
                   (fd, buffer, length, flags, address, size),
                   send_to(fd, buffer, length, flags, *(void**)&address, size))
 RMEM_PRELOAD_CALL(ssize_t, send,
@@ -511,19 +522,37 @@ RMEM_PRELOAD_CALL(size_t, __fread_unlocked_chk,
                   (buffer, room, size, count, file),
                   fread(buffer, size, count, file))
 
+/* libc takes a buffer of its own instead */
+RMEM_PRELOAD_CALL(int, setvbuf, (FILE *file, char *buffer, int mode,
+                                 size_t length), IS_WINDOW,
+                  (file, buffer, mode, length),
+                  RMEM_PRELOAD_REAL(setvbuf)(file, NULL, mode, length))
+RMEM_PRELOAD_CALL(void, setbuffer, (FILE *file, char *buffer, size_t length),
+                  IS_WINDOW, (file, buffer, length),
+                  (void)setvbuf(file, buffer, _IOFBF, length))
+RMEM_PRELOAD_CALL(void, setbuf, (FILE *file, char *buffer), IS_WINDOW,
+                  (file, buffer), setbuffer(file, buffer, BUFSIZ))
+
 RMEM_PRELOAD_EXPORT
-int epoll_wait(int fd, struct epoll_event *events, int max, int timeout)
+int epoll_pwait(int fd, struct epoll_event *events, int max, int timeout,
+                const sigset_t *set)
 {
+    bool is_window = rmem_preload_owns(events);
     struct epoll_event local[EVENTS];
+    sigset_t copy;
     int ret;
 
-    if (!rmem_preload_is_window(events)) {
-        return RMEM_PRELOAD_REAL(epoll_wait)(fd, events, max, timeout);
-    }
-
-    ret = RMEM_PRELOAD_REAL(epoll_wait)(fd, local, MIN(max, EVENTS), timeout);
-    if (ret > 0) {
+    ret = RMEM_PRELOAD_REAL(epoll_pwait)(fd, is_window ? local : events,
+                                         is_window ? MIN(max, EVENTS) : max,
+                                         timeout,
+                                         rmem_preload_mask(set, &copy));
+    if (is_window && (ret > 0)) {
         memcpy(events, local, ret * sizeof(*events));
     }
     return ret;
 }
+
+RMEM_PRELOAD_CALL(int, epoll_wait,
+                  (int fd, struct epoll_event *events, int max, int timeout),
+                  rmem_preload_owns(events), (fd, events, max, timeout),
+                  epoll_pwait(fd, events, max, timeout, NULL))

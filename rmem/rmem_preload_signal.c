@@ -8,13 +8,11 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sys/epoll.h>
 #include <sys/mman.h>
 #include <sys/select.h>
 
 
-/* What the program may block; NULL stays NULL */
-static const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy)
+const sigset_t *rmem_preload_mask(const sigset_t *set, sigset_t *copy)
 {
     if (set == NULL) {
         return NULL;
@@ -95,10 +93,6 @@ RMEM_PRELOAD_MASKED(pselect,
                     (int count, fd_set *in, fd_set *out, fd_set *other,
                      const struct timespec *timeout, const sigset_t *set),
                     count, in, out, other, timeout, MASK)
-RMEM_PRELOAD_MASKED(epoll_pwait,
-                    (int fd, struct epoll_event *events, int count,
-                     int timeout, const sigset_t *set),
-                    fd, events, count, timeout, MASK)
 
 
 /* ---- the mapping ---- */

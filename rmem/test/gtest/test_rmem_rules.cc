@@ -22,8 +22,15 @@
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 
+
+/* The address that the program has of it is not that of libc */
+extern "C" pid_t getpid() noexcept
+{
+    return syscall(SYS_getpid);
+}
 
 class test_rmem_rules : public ::testing::Test {
 protected:
@@ -277,6 +284,27 @@ TEST_F(test_rmem_rules_calls, files)
     EXPECT_TRUE(has(100, 5000, 5) && has(100000, 7000, 5));
 }
 
+/* At an offset, or where the file is, which may be a stream */
+TEST_F(test_rmem_rules_calls, flags)
+{
+    iovec iov = at(0, bytes);
+
+    fill(1);
+    EXPECT_EQ((ssize_t)bytes, pwritev2(m_fd, &iov, 1, 0, RWF_DSYNC));
+    EXPECT_EQ((ssize_t)bytes, pwritev2(m_fd, &iov, 1, -1, 0));
+    fill(2);
+    EXPECT_EQ(0, preadv2(m_fd, &iov, 1, -1, 0));
+    EXPECT_EQ((ssize_t)bytes - 1, preadv2(m_fd, &iov, 1, 1, 0));
+    EXPECT_TRUE(has(0, bytes - 1, 1) && (m_memory[bytes - 1] == 2));
+    EXPECT_EQ(-1, preadv(m_fd, &iov, 1, -1));
+    EXPECT_EQ(EINVAL, errno);
+    socket_pair(SOCK_STREAM);
+    EXPECT_EQ(1, send(m_fds[0], "x", 1, 0));
+    EXPECT_EQ(1, preadv2(m_fds[1], &iov, 1, -1, 0));
+    EXPECT_EQ('x', m_memory[0]);
+    close_pair();
+}
+
 /* Several buffers, one of them local, and more than one part */
 TEST_F(test_rmem_rules_calls, long_vectors)
 {
@@ -500,6 +528,9 @@ TEST_F(test_rmem_rules_calls, pipes_and_events)
     EXPECT_EQ(1, epoll_wait(epoll, events, bytes / sizeof(*events), -1));
     EXPECT_EQ(42u, events[0].data.u32);
     EXPECT_TRUE(has(sizeof(event), page, 1));
+    fill(1);
+    EXPECT_EQ(1, epoll_pwait(epoll, events, 1, -1, nullptr));
+    EXPECT_EQ(42u, events[0].data.u32);
     close(epoll);
     fill(1);
     EXPECT_EQ((ssize_t)bytes, getrandom(m_memory, bytes, 0));
@@ -548,6 +579,10 @@ TEST_F(test_rmem_rules_calls, buffers_of_libc)
 
     ASSERT_EQ(100, pwrite(m_fd, m_memory, 100, 0));
     EXPECT_EQ(0, fgetc(file));
+    leave();
+    rewind(file);
+    EXPECT_EQ(0, fgetc(file));
+    EXPECT_EQ(0, setvbuf(file, (char*)m_memory, _IOFBF, bytes));
     leave();
     rewind(file);
     EXPECT_EQ(0, fgetc(file));
