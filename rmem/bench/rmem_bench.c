@@ -20,17 +20,17 @@
  *                      is next to a read by O_DIRECT of another such page.
  *   beside BYTES FILE  a line stored and acknowledged, alone and while another
  *                      session changes pages that are not in memory
- *   idle N SECONDS     N sessions
+ *   idle PID           milliseconds of CPU time of the server, the process PID,
+ *                      in 10 s with 8 sessions
  *
  * Prints lines "FIELD VALUE ...".
  */
 
-#include "rmem_zipf.h"
+#include "rmem_load.h"
 #include "ucp_side.h"
 
 #include <fcntl.h>
 #include <rmem.h>
-#include <signal.h>
 
 #define MIB       (1ul << 20)
 #define PAGE_SIZE 4096ul
@@ -54,7 +54,7 @@ static uint32_t *permutation(uint32_t count)
     uint32_t i, j;
 
     for (i = 0; i < count; ++i) {
-        j        = random_number() % (i + 1);
+        j        = lrand48() % (i + 1);
         order[i] = order[j];
         order[j] = i;
     }
@@ -184,7 +184,7 @@ static void gather_turn(rmem_t *rmem, unsigned kind, unsigned many)
     unsigned i;
 
     for (i = 0; i < many; ++i) {
-        gather_one(rmem, kind, (random_number() % GATHER_PAGES) * PAGE_SIZE);
+        gather_one(rmem, kind, (lrand48() % GATHER_PAGES) * PAGE_SIZE);
     }
     gather_flush(rmem, kind);
     add_time(kind + GATHER_KINDS * (many > 1), (now_us() - start) / many);
@@ -279,7 +279,7 @@ static void explicit_calls(void)
     for (block = 0; block < 200; ++block) {
         start = now_us();
         for (i = 0; i < count; ++i) {
-            offset = random_number() % pages * PAGE_SIZE;
+            offset = lrand48() % pages * PAGE_SIZE;
             if (block % 2) {
                 RMEM_CHECK(rmem_read(calls, offset, buffer, LINE_SIZE));
             } else {
@@ -323,51 +323,48 @@ static void first(void)
     rmem_close(rmem);
 }
 
-/* A file, as the kernel has it in memory */
-static struct {
-    int    fd;
-    size_t pages;
-    char   *map;
-} file;
+/* The server's, as the kernel has it in memory */
+static const char *file_name;
+static size_t file_bytes;
+static char *file_map;
+static int file_fd;
 
-static void open_file(const char *name, size_t bytes)
+static void open_file(void)
 {
-    file.fd    = open(name, O_RDONLY | O_DIRECT);
-    file.pages = bytes / PAGE_SIZE;
-    CHECK(file.fd >= 0, "%s: %m", name);
-    CHECK(fsync(file.fd) == 0, "%s: %m", name);
-    file.map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, file.fd, 0);
-    CHECK(file.map != MAP_FAILED, "%s: %m", name);
+    file_fd = open(file_name, O_RDONLY | O_DIRECT);
+    CHECK((file_fd >= 0) && (fsync(file_fd) == 0), "%s: %m", file_name);
+    file_map = mmap(NULL, file_bytes, PROT_READ, MAP_SHARED, file_fd, 0);
+    CHECK(file_map != MAP_FAILED, "%s: %m", file_name);
 }
 
 static bool is_here(size_t page)
 {
     unsigned char here;
 
-    CHECK(mincore(file.map + page * PAGE_SIZE, PAGE_SIZE, &here) == 0,
+    CHECK(mincore(file_map + page * PAGE_SIZE, PAGE_SIZE, &here) == 0,
           "mincore: %m");
     return here & 1;
 }
 
 static double direct_read(void)
 {
-    size_t page = random_number() % file.pages;
     double start;
+    size_t page;
 
-    while (is_here(page)) {
-        page = random_number() % file.pages;
-    }
+    do {
+        page = lrand48() % (file_bytes / PAGE_SIZE);
+    } while (is_here(page));
     start = now_us();
-    CHECK(pread(file.fd, buffer, PAGE_SIZE, page * PAGE_SIZE) == PAGE_SIZE,
+    CHECK(pread(file_fd, buffer, PAGE_SIZE, page * PAGE_SIZE) == PAGE_SIZE,
           "O_DIRECT read: %m");
     return now_us() - start;
 }
 
-static void pool(size_t bytes, const char *name)
+static void pool(void)
 {
     enum { HIT, MISS, DIRECT };
-    size_t pages = bytes / PAGE_SIZE;
-    rmem_t *rmem = open_session(bytes, 0, 0);
+    size_t pages = file_bytes / PAGE_SIZE;
+    rmem_t *rmem = open_session(file_bytes, 0, 0);
     double *sums = zipf_sums(pages);
     double start, us, total = 0;
     unsigned i, ops = 60000;
@@ -375,12 +372,12 @@ static void pool(size_t bytes, const char *name)
     size_t page;
 
     fill(rmem, pages);
-    if (name != NULL) {
-        open_file(name, bytes);
+    if (file_name != NULL) {
+        open_file();
     }
     for (i = 0; i < 2 * ops; ++i) {
         page   = zipf(sums, pages);
-        is_hit = (name == NULL) || is_here(page);
+        is_hit = (file_name == NULL) || is_here(page);
         start  = now_us();
         RMEM_CHECK(rmem_read(rmem, page * PAGE_SIZE, buffer, PAGE_SIZE));
         us = now_us() - start;
@@ -405,42 +402,34 @@ static void pool(size_t bytes, const char *name)
 
 /* ---- sessions beside each other ---- */
 
-/* Stores until the process is killed, after a byte has come */
-static void disturb(size_t bytes, int ready, int go)
+/* Stores to cold pages between two bytes of the initiator */
+static void beside_target(void)
 {
-    rmem_t *rmem = open_session(bytes, 0, 0);
+    rmem_t *rmem = open_session(file_bytes, 0, 0);
+    size_t pages = file_bytes / PAGE_SIZE;
     char byte    = 0;
-    size_t page;
 
-    fill(rmem, bytes / PAGE_SIZE);
-    CHECK((write(ready, &byte, 1) == 1) && (read(go, &byte, 1) == 1),
-          "the other process has gone");
-    for (;;) {
-        page = random_number() % (bytes / PAGE_SIZE);
-        RMEM_CHECK(rmem_write(rmem, page * PAGE_SIZE, buffer, LINE_SIZE));
+    fill(rmem, pages);
+    send_all(&byte, 1);
+    CHECK(recv(side.sock, &byte, 1, 0) == 1, "the other process has gone");
+    while (recv(side.sock, &byte, 1, MSG_DONTWAIT) != 1) {
+        RMEM_CHECK(rmem_write(rmem, lrand48() % pages * PAGE_SIZE, buffer,
+                              LINE_SIZE));
     }
+    rmem_close(rmem);
 }
 
-static void beside(size_t bytes, const char *name)
+static void beside_initiator(void)
 {
     enum { ALONE, BESIDE, DIRECT };
-    int ready[2], go[2], kind;
     double start, end;
     rmem_t *rmem;
     char byte;
-    pid_t pid;
+    int kind;
 
-    CHECK((pipe(ready) == 0) && (pipe(go) == 0), "pipe: %m");
-    pid = fork();
-    CHECK(pid >= 0, "fork: %m");
-    if (pid == 0) {
-        disturb(bytes, ready[1], go[0]);
-    }
-    close(ready[1]);
-
-    CHECK(read(ready[0], &byte, 1) == 1, "the other process has gone");
+    CHECK(recv(side.sock, &byte, 1, 0) == 1, "the other process has gone");
     rmem = open_session(PAGE_SIZE, 0, 0);
-    open_file(name, bytes);
+    open_file();
     for (kind = ALONE; kind <= BESIDE; ++kind) {
         end = now_us() + 3e6;
         while (now_us() < end) {
@@ -453,61 +442,56 @@ static void beside(size_t bytes, const char *name)
             }
             usleep(2000);
         }
-        if (kind == ALONE) {
-            CHECK(write(go[1], &byte, 1) == 1, "the other process has gone");
-            usleep(100000);
-        }
+        send_all(&byte, 1);
+        usleep(100000);
     }
-    CHECK(kill(pid, SIGKILL) == 0, "the other process has gone");
-    waitpid(pid, NULL, 0);
     printf("alone %.3f beside %.3f beside_p99 %.3f direct %.3f\n",
            quantile(ALONE, 0.5), quantile(BESIDE, 0.5), quantile(BESIDE, 0.99),
            quantile(DIRECT, 0.5));
     rmem_close(rmem);
 }
 
-static void idle(unsigned count, unsigned seconds)
+static void idle(pid_t pid)
 {
-    rmem_t *sessions[64];
-    unsigned i;
+    rmem_t *session;
+    double cpu;
+    int i;
 
-    CHECK(count <= 64, "too many sessions");
-    for (i = 0; i < count; ++i) {
-        sessions[i] = open_session(MIB, 0, 0);
-        RMEM_CHECK(rmem_write(sessions[i], 0, buffer, PAGE_SIZE));
-        RMEM_CHECK(rmem_flush(sessions[i]));
+    for (i = 0; i < 8; ++i) {
+        session = open_session(MIB, 0, 0);
+        RMEM_CHECK(rmem_write(session, 0, buffer, PAGE_SIZE));
+        RMEM_CHECK(rmem_flush(session));
     }
-    printf("ready\n");
-    fflush(stdout);
-    sleep(seconds);
-    for (i = 0; i < count; ++i) {
-        rmem_close(sessions[i]);
-    }
+    usleep(500000);
+    cpu = cpu_us(pid);
+    sleep(10);
+    printf("ms %.3f\n", (cpu_us(pid) - cpu) * 1e-3);
 }
 
 int main(int argc, char **argv)
 {
     const char *kind = (argc >= 4) ? argv[1] : "";
     uint64_t number  = (argc >= 5) ? strtoull(argv[4], NULL, 0) : 0;
-    const char *last = (argc >= 6) ? argv[5] : NULL;
 
-    server = argv[2];
-    token  = argv[3];
+    server     = argv[2];
+    token      = argv[3];
+    file_bytes = number;
+    file_name  = (argc >= 6) ? argv[5] : NULL;
     memset(buffer, 0x55, sizeof(buffer));
     if (!strcmp(kind, "gather")) {
         return run_both(gather_target, gather_initiator);
-    } else if (!strcmp(kind, "amplify") && (number > 0) && (last != NULL)) {
-        amplify(number, atoi(last), (argc > 6) ? RMEM_PAGES : 0);
+    } else if (!strcmp(kind, "amplify") && (number > 0) && (argc >= 6)) {
+        amplify(number, atoi(argv[5]), (argc > 6) ? RMEM_PAGES : 0);
     } else if (!strcmp(kind, "explicit")) {
         explicit_calls();
     } else if (!strcmp(kind, "first")) {
         first();
     } else if (!strcmp(kind, "pool") && (number > 0)) {
-        pool(number, last);
-    } else if (!strcmp(kind, "beside") && (number > 0) && (last != NULL)) {
-        beside(number, last);
-    } else if (!strcmp(kind, "idle") && (number > 0) && (last != NULL)) {
-        idle(number, atoi(last));
+        pool();
+    } else if (!strcmp(kind, "beside") && (number > 0) && (argc >= 6)) {
+        return run_both(beside_target, beside_initiator);
+    } else if (!strcmp(kind, "idle") && (number > 0)) {
+        idle(number);
     } else {
         fprintf(stderr, "usage: rmem_bench gather|amplify|explicit|first|pool|"
                         "beside|idle SERVER TOKEN [ARGUMENT...]\n");

@@ -5,11 +5,10 @@
  * graph with 16 edges at each vertex on average, which lead to some vertices
  * much more often than to others. It knows nothing of remote memory. With FILE
  * its arrays are a mapping of that file. Prints microseconds of time ("us") and
- * of CPU time ("cpu_us") since the arrays are there, the bytes of the arrays,
- * and a sum over the result.
+ * of CPU time ("cpu_us") since the arrays are there, and a sum over the result.
  */
 
-#include "bench.h"
+#include "rmem_load.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -20,7 +19,6 @@
 #define FAR    UINT32_MAX
 
 static uint32_t num_vertices;
-static char     *file_memory;
 
 /* Of CSR: the edges of v begin at starts[v] */
 static uint64_t *starts;
@@ -31,27 +29,6 @@ static uint64_t hash(uint64_t x)
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
     x = (x ^ (x >> 27)) * 0x94d049bb133111ebull;
     return x ^ (x >> 31);
-}
-
-static double cpu_us(void)
-{
-    struct timespec ts;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &ts);
-    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
-}
-
-static void *allocate(size_t bytes)
-{
-    void *memory = file_memory;
-
-    if (memory == NULL) {
-        memory = malloc(bytes);
-        CHECK(memory != NULL, "no memory");
-    } else {
-        file_memory += (bytes + 4095) & ~4095ul;
-    }
-    return memory;
 }
 
 /* In the order of the memory, as a file of edges is loaded */
@@ -129,35 +106,35 @@ static double search(uint32_t *distances, uint32_t *queue, uint32_t root)
 int main(int argc, char **argv)
 {
     int is_search = (argc > 1) && !strcmp(argv[1], "bfs");
-    double start, cpu, sum;
-    void *first, *second;
-    size_t bytes;
+    void *memory  = NULL;
+    double start, cpu, sum, *first;
+    size_t n, bytes;
     int fd;
 
-    num_vertices = (argc > 2) ? strtoul(argv[2], NULL, 0) : 0;
-    CHECK((num_vertices > 0) && (is_search || !strcmp(argv[1], "pr")),
+    n = num_vertices = (argc > 2) ? strtoul(argv[2], NULL, 0) : 0;
+    CHECK((n > 0) && (is_search || !strcmp(argv[1], "pr")),
           "usage: rmem_graph pr|bfs VERTICES [FILE]");
-    bytes = num_vertices * (sizeof(*starts) + DEGREE * sizeof(*edges) +
-                            2 * sizeof(double));
+    bytes = (n + 1) * sizeof(*starts) + 2 * n * sizeof(*first) +
+            n * DEGREE * sizeof(*edges);
     if (argc > 3) {
         fd = open(argv[3], O_RDWR);
-        CHECK((fd >= 0) && (ftruncate(fd, bytes + 65536) == 0), "%s: %m",
-              argv[3]);
-        file_memory = mmap(NULL, bytes + 65536, PROT_READ | PROT_WRITE,
-                           MAP_SHARED, fd, 0);
-        CHECK(file_memory != MAP_FAILED, "%s: %m", argv[3]);
+        CHECK((fd >= 0) && (ftruncate(fd, bytes) == 0), "%s: %m", argv[3]);
+        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        CHECK(memory != MAP_FAILED, "%s: %m", argv[3]);
+    } else {
+        memory = malloc(bytes);
+        CHECK(memory != NULL, "no memory");
     }
 
-    starts = allocate((num_vertices + 1ul) * sizeof(*starts));
-    edges  = allocate((size_t)num_vertices * DEGREE * sizeof(*edges));
-    first  = allocate(num_vertices * sizeof(double));
-    second = allocate(num_vertices * sizeof(double));
+    starts = memory;
+    first  = (double*)(starts + n + 1);
+    edges  = (uint32_t*)(first + 2 * n);
     start  = now_us();
-    cpu    = cpu_us();
+    cpu    = cpu_us(0);
     make_graph();
-    sum = is_search ? search(first, second, hash(1) % num_vertices) :
-          page_rank(first, second);
-    printf("us %.0f cpu_us %.0f bytes %zu sum %.9g\n", now_us() - start,
-           cpu_us() - cpu, bytes, sum);
+    sum = is_search ? search((void*)first, (void*)(first + n), hash(1) % n) :
+          page_rank(first, first + n);
+    printf("us %.0f cpu_us %.0f sum %.9g\n", now_us() - start, cpu_us(0) - cpu,
+           sum);
     return EXIT_SUCCESS;
 }

@@ -10,10 +10,8 @@
  * come before.
  */
 
-#include "bench.h"
-#include "rmem_zipf.h"
+#include "rmem_load.h"
 
-#include <dirent.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -26,33 +24,6 @@
 static int      sock, is_redis;
 static char     answer[MAX_SIZE + 1];
 static unsigned *versions;
-
-/* Of all threads of a process, in microseconds */
-static double cpu_us(const char *pid)
-{
-    char path[512];
-    double sum = 0, ns;
-    struct dirent *entry;
-    FILE *file;
-    DIR *dir;
-
-    snprintf(path, sizeof(path), "/proc/%s/task", pid);
-    dir = opendir(path);
-    CHECK(dir != NULL, "no process %s", pid);
-    while ((entry = readdir(dir)) != NULL) {
-        if (entry->d_name[0] == '.') {
-            continue;
-        }
-        snprintf(path, sizeof(path), "/proc/%s/task/%s/schedstat", pid,
-                 entry->d_name);
-        file = fopen(path, "r");
-        CHECK((file != NULL) && (fscanf(file, "%lf", &ns) == 1), "no %s", path);
-        fclose(file);
-        sum += ns;
-    }
-    closedir(dir);
-    return sum * 1e-3;
-}
 
 /* Waits for an answer of a length */
 static void ask(const char *request, size_t length, size_t expected)
@@ -124,6 +95,7 @@ int main(int argc, char **argv)
 {
     unsigned keys = (argc == 6) ? atoi(argv[4]) : 0;
     unsigned num  = (argc == 6) ? atoi(argv[5]) : 0;
+    pid_t pid     = (argc == 6) ? atoi(argv[3]) : 0;
     double *times = malloc(num * sizeof(*times)), *sums;
     double start, cpu = 0, total = 0;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -144,11 +116,11 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < 2 * num; ++i) {
         if (i == num) {
-            cpu = cpu_us(argv[3]);
+            cpu = cpu_us(pid);
         }
         key   = zipf(sums, keys);
         start = now_us();
-        if (random_share() < 0.1) {
+        if (drand48() < 0.1) {
             ++versions[key];
             set(key, 1);
         } else {
@@ -159,7 +131,7 @@ int main(int argc, char **argv)
             total         += times[i - num];
         }
     }
-    cpu = cpu_us(argv[3]) - cpu;
+    cpu = cpu_us(pid) - cpu;
     sort_values(times, num);
     printf("p50 %.3f p99 %.3f mean %.3f cpu %.3f\n", times[num / 2],
            times[num / 100 * 99], total / num, cpu / num);

@@ -100,15 +100,14 @@ def run_here(session, need, contestant, *options):
 
 # ---- the disk ----
 
-def disk_file(session, size=None):
-    """A file on the disk of the build tree, removed at the end."""
+def disk_file(session):
+    """An empty file on the disk of the build tree, removed at the end."""
     path = os.path.join(TOP, f"_build/bench-rmem.{os.getpid()}")
     if not os.path.exists(path):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         session.cleanups.append(lambda: os.remove(path))
-    with open(path, "w") as file:
-        file.truncate(size or 0)
-    return path
+    with open(path, "w"):
+        return path
 
 
 def memory_group(session, limit):
@@ -131,13 +130,12 @@ def memory_group(session, limit):
 
 # ---- calls of librmem ----
 
-def calls(kind, *words, prefix="", bytes_=256 * MIB):
+def bench(session, kind, where, *words):
     """What rmem_bench prints, as {field: value}."""
-    def command(session, _contestant, _size):
-        with server(session, bytes_) as where:
-            out = bench(session, kind, where, words)
-        return {prefix + name: figure for name, figure in fields(out).items()}
-    return command
+    argv = [program(session, "rmem_bench"), kind, *where, *map(str, words)]
+    return fields(session.run(on_cpu(session, 0, *argv),
+                              session.environment("nprdma"),
+                              f"rmem_bench {kind}"))
 
 
 def fields(out):
@@ -146,31 +144,41 @@ def fields(out):
     return dict(zip(words[::2], map(float, words[1::2])))
 
 
-def bench(session, kind, where, words):
-    """Runs rmem_bench."""
-    argv = [program(session, "rmem_bench"), kind, *where, *map(str, words)]
-    return session.run(on_cpu(session, 0, *argv),
-                       session.environment("nprdma"), f"rmem_bench {kind}")
+def calls(kind):
+    """Kinds of rmem_bench that need nothing else."""
+    def command(session, _contestant, _size):
+        with server(session, 256 * MIB) as where:
+            return bench(session, kind, where)
+    return command
 
 
 def amplify(lines, share):
     """Bytes sent as lines, and as pages."""
-    def command(session, contestant, size):
+    def command(session, contestant, _size):
         pages = ("pages",) if contestant == "pages" else ()
-        return calls("amplify", lines, share, *pages, prefix=contestant + " ")(
-            session, contestant, size)
+        with server(session, 256 * MIB) as where:
+            got = bench(session, "amplify", where, lines, share, *pages)
+        return {f"{contestant} {name}": got[name] for name in got}
     return command
 
 
-def pool(session, contestant, _size):
-    """Of a server whose file is five times its memory, or that is in memory."""
-    if contestant == "memory":
-        got = calls("pool", POOL, bytes_=POOL)(session, contestant, None)
-        return {"memory hit": got["hit"], "memory mean": got["mean"]}
+@contextlib.contextmanager
+def cold_server(session):
+    """Its file is five times its memory."""
     path = disk_file(session)
     with server(session, POOL, "--pool", path,
                 group=memory_group(session, POOL / 5)) as where:
-        got = fields(bench(session, "pool", where, (POOL, path)))
+        yield where, path
+
+
+def pool(session, contestant, _size):
+    """Of a server with such a file, or whose pool is in memory."""
+    if contestant == "memory":
+        with server(session, POOL) as where:
+            got = bench(session, "pool", where, POOL)
+        return {"memory hit": got["hit"], "memory mean": got["mean"]}
+    with cold_server(session) as (where, path):
+        got = bench(session, "pool", where, POOL, path)
     hit, miss = got["hit_mean"], got["miss_mean"]
     return {**got, "model": got["hits"] * got["hit"] + (1 - got["hits"]) *
             got["direct_mean"],
@@ -181,38 +189,16 @@ def pool(session, contestant, _size):
 def beside(session, _contestant, _size):
     """An ACK, alone and beside stores to cold pages; the disk's read is taken
     off, because one may be in the way."""
-    path = disk_file(session)
-    with server(session, POOL, "--pool", path,
-                group=memory_group(session, POOL / 5)) as where:
-        got = fields(bench(session, "beside", where, (POOL // 2, path)))
+    with cold_server(session) as (where, path):
+        got = bench(session, "beside", where, POOL // 2, path)
     return {**got, "less": max(0, got["beside"] - got["direct"])}
 
 
-def cpu_ns(pid):
-    """CPU time of all threads of a process."""
-    total = 0
-    for task in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{task}/schedstat") as file:
-            total += int(file.read().split()[0])
-    return total
-
-
 def idle(session, _contestant, _size):
-    """Milliseconds of CPU time of a server in 10 s, with 8 idle clients."""
+    """Milliseconds of CPU time of a server."""
     with server(session, 64 * MIB) as where:
-        process = started(
-            session, on_cpu(session, 0, program(session, "rmem_bench"), "idle",
-                            *where, "8", "20"),
-            session.environment("nprdma"), "idle",
-            lambda: "ready" in session.text("idle"))
-        try:
-            time.sleep(0.5)
-            pid = int(field_of(session.text("memd"), "pid"))
-            before = cpu_ns(pid)
-            time.sleep(10)
-            return (cpu_ns(pid) - before) / 1e6
-        finally:
-            stop(process)
+        pid = int(field_of(session.text("memd"), "pid"))
+        return bench(session, "idle", where, pid)["ms"]
 
 
 # ---- programs that know nothing of it ----

@@ -25,7 +25,7 @@ def main(count, path=None):
     total = float(a.sum())
     print(f"us {(time.perf_counter() - start) * 1e6:.0f} "
           f"cpu_us {(time.process_time() - cpu) * 1e6:.0f} "
-          f"bytes {24 * count} sum {total}")
+          f"sum {total}")
 
 
 main(int(sys.argv[1]), *sys.argv[2:])

@@ -1,29 +1,28 @@
 /* Copyright (c) 2026 The nprdma authors. SPDX-License-Identifier: BSD-3-Clause */
 
-/* Numbers at random, the same ones in each run, and by the law of Zipf */
+/* What programs of remote memory share: CPU time, and numbers at random by the
+ * law of Zipf. As libc's numbers without a seed they are the same ones in each
+ * run. */
 
-#ifndef RMEM_ZIPF_H_
-#define RMEM_ZIPF_H_
+#ifndef RMEM_LOAD_H_
+#define RMEM_LOAD_H_
+
+#include "bench.h"
 
 #include <math.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #define ZIPF_EXPONENT 0.99
 
-static inline uint64_t random_number(void)
+/* Of all threads of a process (0: this one), in microseconds */
+static inline double cpu_us(pid_t pid)
 {
-    static uint64_t state = 88172645463325252ull;
+    struct timespec ts;
+    clockid_t clock;
 
-    state ^= state << 13;
-    state ^= state >> 7;
-    return state ^= state << 17;
-}
-
-/* From 0 to 1 */
-static inline double random_share(void)
-{
-    return (random_number() >> 11) * 0x1p-53;
+    CHECK((clock_getcpuclockid(pid, &clock) == 0) &&
+          (clock_gettime(clock, &ts) == 0), "no process %d", pid);
+    return ts.tv_sec * 1e6 + ts.tv_nsec * 1e-3;
 }
 
 /* For zipf(): sums of the shares of the ranks. The caller frees them. */
@@ -43,7 +42,7 @@ static inline double *zipf_sums(size_t count)
 /* Less than the count; the ranks are spread over these numbers */
 static inline size_t zipf(const double *sums, size_t count)
 {
-    double share = random_share() * sums[count - 1];
+    double share = drand48() * sums[count - 1];
     size_t low   = 0, high = count - 1, middle;
 
     while (low < high) {
