@@ -34,13 +34,13 @@ protected:
         }
     }
 
-    void open(unsigned flags = 0)
+    void open(unsigned flags = 0, size_t cache_bytes = cache)
     {
         rmem_params_t params = {};
 
         params.size        = sizeof(params);
         params.bytes       = bytes;
-        params.cache_bytes = cache;
+        params.cache_bytes = cache_bytes;
         params.token_file  = m_memd.token();
         params.timeout_ms  = 2000;
         params.flags       = flags;
@@ -580,19 +580,15 @@ TEST_F(test_rmem_window, shows_what_was_written_before)
 
 TEST_F(test_rmem_window, refuses_wrong_use)
 {
-    rmem_params_t params = {};
-    void          *base;
-    rmem_t        *rmem;
+    void *base;
+    char byte;
+
+    open(0, 1 << 20);
+    EXPECT_EQ(RMEM_ERR_ARG, rmem_map(m_rmem, &base));
+    EXPECT_EQ(RMEM_OK, rmem_read(m_rmem, 0, &byte, 1));
+    rmem_close(m_rmem);
 
     map();
     EXPECT_EQ(RMEM_ERR_ARG, rmem_map(m_rmem, &base));
     EXPECT_EQ(RMEM_ERR_ARG, rmem_write(m_rmem, 0, "x", 1));
-    params.size        = sizeof(params);
-    params.bytes       = bytes;
-    params.cache_bytes = 1 << 20;
-    params.token_file  = m_memd.token();
-    ASSERT_EQ(RMEM_OK, rmem_open(m_memd.where(), &params, &rmem));
-    EXPECT_EQ(RMEM_ERR_ARG, rmem_map(rmem, &base));
-    EXPECT_EQ(RMEM_OK, rmem_read(rmem, 0, &params, sizeof(params)));
-    rmem_close(rmem);
 }
