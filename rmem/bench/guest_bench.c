@@ -10,32 +10,12 @@
  *           writes
  */
 
-#include <fcntl.h>
+#include "rmem_load.h"
+
 #include <inttypes.h>
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { PAGE_WORDS = 512, PASSES = 2, ACCESSES = 100000 };
-
-static uint64_t *allocate(size_t bytes, const char *path)
-{
-    void *memory = MAP_FAILED;
-    int fd;
-
-    if (path == NULL) {
-        return malloc(bytes);
-    }
-    fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    if ((fd >= 0) && (ftruncate(fd, bytes) == 0)) {
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    }
-    return (memory == MAP_FAILED) ? NULL : memory;
-}
 
 static uint64_t stream(uint64_t *words, size_t count)
 {
@@ -54,20 +34,19 @@ static uint64_t stream(uint64_t *words, size_t count)
 
 /* The page of rank r gets a share of about 1 / r of the accesses. Ranks are in
  * no order in the memory. */
-static uint64_t zipf(uint64_t *words, size_t count)
+static uint64_t few_pages(uint64_t *words, size_t count)
 {
-    size_t pages   = count / PAGE_WORDS;
-    uint64_t state = 1, sum = 0;
+    size_t pages = count / PAGE_WORDS;
+    uint64_t sum = 0;
     uint64_t *word;
     size_t rank;
     int i;
 
     for (i = 0; i < ACCESSES; ++i) {
-        state = state * 6364136223846793005ul + 1442695040888963407ul;
-        rank  = exp(log(pages) * (state >> 11) / (double)(UINT64_C(1) << 53));
-        word  = words + rank * 7919 % pages * PAGE_WORDS +
-               (state >> 7) % PAGE_WORDS;
-        sum  += *word;
+        rank = exp(log(pages) * drand48());
+        word = words + rank * 7919 % pages * PAGE_WORDS +
+               lrand48() % PAGE_WORDS;
+        sum += *word;
         if (i % 10 == 0) {
             *word = sum;
         }
@@ -78,16 +57,12 @@ static uint64_t zipf(uint64_t *words, size_t count)
 int main(int argc, char **argv)
 {
     size_t count = (argc > 2) ? strtoul(argv[2], NULL, 0) << 17 : 0;
-    uint64_t *words = (count > 0) ?
-                      allocate(count * sizeof(*words), argv[3]) : NULL;
-    struct timespec begun, ended;
-    uint64_t sum;
+    uint64_t *words, sum;
+    double start;
     size_t i;
 
-    if (words == NULL) {
-        fprintf(stderr, "guest_bench: no memory, or no such file\n");
-        return 1;
-    }
+    CHECK(count > 0, "usage: guest_bench stream|zipf MIB [FILE]");
+    words = new_memory(count * sizeof(*words), argv[3]);
     for (i = 0; i < count; ++i) {
         words[i] = i * 0x9e3779b97f4a7c15ul;
         if ((argc > 3) && (i % (1 << 17) == 0)) {
@@ -96,11 +71,9 @@ int main(int argc, char **argv)
         }
     }
 
-    clock_gettime(CLOCK_MONOTONIC, &begun);
-    sum = strcmp(argv[1], "stream") ? zipf(words, count) : stream(words, count);
-    clock_gettime(CLOCK_MONOTONIC, &ended);
-    printf("us %ld sum %" PRIu64 "\n",
-           (ended.tv_sec - begun.tv_sec) * 1000000 +
-           (ended.tv_nsec - begun.tv_nsec) / 1000, sum);
-    return 0;
+    start = now_us();
+    sum   = strcmp(argv[1], "stream") ? few_pages(words, count) :
+            stream(words, count);
+    printf("us %.0f sum %" PRIu64 "\n", now_us() - start, sum);
+    return EXIT_SUCCESS;
 }

@@ -10,9 +10,9 @@ import re
 import subprocess
 
 from measure import Row, one_turn, ratio
-from session import SKIPPED, TOP, BenchError, Skip
+from session import COMPILE, HERE, SKIPPED, TOP, BenchError, Skip
 
-HERE = os.path.join(TOP, "rmem/bench")
+DIR = os.path.join(TOP, "rmem/bench")
 KERNEL, SECONDS = "6.12", 1200
 
 
@@ -20,8 +20,8 @@ def all_of_them(session, _contestant, _size):
     """Microseconds of each, by pattern, part and contestant."""
     image = os.path.join(TOP, f"_build/bench-guest.{os.getpid()}")
     commands = [
-        ["cc", "-O2", "-Wall", "-o", session.work + "/guest_bench",
-         HERE + "/guest_bench.c", "-lm"],
+        ["cc", *COMPILE, f"-I{HERE}", "-o", session.work + "/guest_bench",
+         DIR + "/guest_bench.c", "-lm"],
         ["truncate", "-s", "256M", image], ["mke2fs", "-q", "-t", "ext4", image]]
     session.cleanups.append(lambda: os.remove(image))
     for command in commands:
@@ -32,7 +32,7 @@ def all_of_them(session, _contestant, _size):
          "--prefix", session.prefix, "--tests", session.work, "--qemu",
          "-drive", "--qemu", f"file={image},if=none,id=disk,format=raw,"
          "cache.direct=on", "--qemu", "-device", "--qemu",
-         "virtio-blk-pci,drive=disk", HERE + "/guest_side"],
+         "virtio-blk-pci,drive=disk", DIR + "/guest_side"],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True,
         check=False)
     if done.returncode == SKIPPED:

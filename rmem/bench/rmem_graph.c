@@ -10,9 +10,7 @@
 
 #include "rmem_load.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #define DEGREE 16u
 #define TURNS  3
@@ -106,27 +104,15 @@ static double search(uint32_t *distances, uint32_t *queue, uint32_t root)
 int main(int argc, char **argv)
 {
     int is_search = (argc > 1) && !strcmp(argv[1], "bfs");
-    void *memory  = NULL;
     double start, cpu, sum, *first;
     size_t n, bytes;
-    int fd;
 
     n = num_vertices = (argc > 2) ? strtoul(argv[2], NULL, 0) : 0;
     CHECK((n > 0) && (is_search || !strcmp(argv[1], "pr")),
           "usage: rmem_graph pr|bfs VERTICES [FILE]");
     bytes = (n + 1) * sizeof(*starts) + 2 * n * sizeof(*first) +
             n * DEGREE * sizeof(*edges);
-    if (argc > 3) {
-        fd = open(argv[3], O_RDWR);
-        CHECK((fd >= 0) && (ftruncate(fd, bytes) == 0), "%s: %m", argv[3]);
-        memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        CHECK(memory != MAP_FAILED, "%s: %m", argv[3]);
-    } else {
-        memory = malloc(bytes);
-        CHECK(memory != NULL, "no memory");
-    }
-
-    starts = memory;
+    starts = new_memory(bytes, argv[3]);
     first  = (double*)(starts + n + 1);
     edges  = (uint32_t*)(first + 2 * n);
     start  = now_us();

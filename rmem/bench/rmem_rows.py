@@ -52,50 +52,48 @@ def on_cpu(session, cpu, *argv):
             session.other if cpu else "0", *argv]
 
 
-def started(session, argv, env, log, is_ready):
-    """A program that has begun to serve."""
-    process = session.start(argv, env, 600, log)
-    limit = time.monotonic() + 20
-    while not is_ready():
-        if process.poll() is not None or time.monotonic() > limit:
-            stop(process)
-            raise BenchError(f"{log} does not start: "
-                             + session.text(log + ".errors"))
-        time.sleep(0.02)
-    return process
+@contextlib.contextmanager
+def serving(session, argv, log, is_ready):
+    """Runs a program, from when it serves on."""
+    process = session.start(argv, session.environment("nprdma"), 600, log)
+    try:
+        limit = time.monotonic() + 20
+        while not is_ready():
+            if process.poll() is not None or time.monotonic() > limit:
+                raise BenchError(f"{log} does not start: "
+                                 + session.text(log + ".errors"))
+            time.sleep(0.02)
+        yield
+    finally:
+        stop(process)
 
 
 @contextlib.contextmanager
 def server(session, size, *options, group=()):
     """Runs nprdma-memd; gives the words that name it."""
     token = os.path.join(session.work, "token")
-    if not os.path.exists(token):
-        with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600),
-                  "wb") as file:
-            file.write(os.urandom(32))
-    process = started(session, [*group, *on_cpu(
-        session, 1, session.prefix + "/bin/nprdma-memd", "--size", str(size),
-        "--listen", "127.0.0.1:0", "--token", token, *options)],
-        session.environment("nprdma"), "memd",
-        lambda: "port" in session.text("memd"))
-    try:
+    with open(os.open(token, os.O_CREAT | os.O_WRONLY, 0o600), "wb") as file:
+        file.write(os.urandom(32))
+    with serving(session, [*group, *on_cpu(
+            session, 1, session.prefix + "/bin/nprdma-memd", "--size",
+            str(size), "--listen", "127.0.0.1:0", "--token", token, *options)],
+                 "memd", lambda: "port" in session.text("memd")):
         port = int(field_of(session.text("memd"), "port"))
         yield f"127.0.0.1:{port}", token
-    finally:
-        stop(process)
 
 
+@contextlib.contextmanager
 def run_here(session, need, contestant, *options):
-    """The beginning of a command that has local memory for a part of what it
-    needs, within the context of a server."""
-    stack = contextlib.ExitStack()
+    """Gives the beginning of a command that has local memory for a part of what
+    it needs."""
     if contestant == "plain":
-        return stack, []
-    where, token = stack.enter_context(server(session, 8 * need))
-    return stack, [
-        session.prefix + "/bin/rmem-run", "--server", where, "--token", token,
-        "--cache", str(max(8 * MIB, int(need * LOCAL[contestant]))), "--size",
-        str(4 * need), *options]
+        yield []
+        return
+    with server(session, 8 * need) as (where, token):
+        yield [session.prefix + "/bin/rmem-run", "--server", where, "--token",
+               token, "--cache",
+               str(max(8 * MIB, int(need * LOCAL[contestant]))), "--size",
+               str(4 * need), *options]
 
 
 # ---- the disk ----
@@ -228,8 +226,7 @@ def batch(name):
                      f'us 30000000 cpu_us 0 sum {sums[name]}; }}',
                      "sh", *words, disk_file(session)]
             local = "plain"
-        stack, before = run_here(session, need, local)
-        with stack:
+        with run_here(session, need, local) as before:
             out = session.run(on_cpu(session, 0, *before, *words), env,
                               f"{name}, {contestant}", 600)
         if sums.setdefault(name, field_of(out, "sum")) != field_of(out, "sum"):
@@ -265,15 +262,11 @@ def keys(name):
         if shutil.which(words[0]) is None:
             raise Skip(f"not measured here: no {words[0]}")
         path = os.path.join(session.work, name + ".socket")
-        stack, before = run_here(session, need, contestant, *options)
-        with stack:
-            if os.path.exists(path):
-                os.remove(path)
-            process = started(
-                session, on_cpu(session, 0, *before, *words, path),
-                session.environment("nprdma"), name,
-                lambda: socket.socket(socket.AF_UNIX).connect_ex(path) == 0)
-            stack.callback(stop, process)
+        if os.path.exists(path):
+            os.remove(path)
+        with run_here(session, need, contestant, *options) as before, serving(
+                session, on_cpu(session, 0, *before, *words, path), name,
+                lambda: not socket.socket(socket.AF_UNIX).connect_ex(path)):
             out = session.run(
                 on_cpu(session, 0, program(session, "rmem_kv"), path, name,
                        str(int(field_of(session.text(name), "pid"))),
