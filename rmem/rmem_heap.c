@@ -192,25 +192,25 @@ uint64_t rmem_heap_alloc(rmem_heap_t *heap, size_t size, size_t align,
 {
     unsigned what;
     uint32_t index;
-    uint64_t run;
 
     *is_new = 0;
-    if (align > RMEM_HEAP_CHUNK) {
+    size    = (size < align) ? align : size;
+    if ((align > RMEM_HEAP_CHUNK) ||
+        (size > heap->chunks * RMEM_HEAP_CHUNK)) {
         return RMEM_HEAP_NONE;
     }
 
-    if ((size <= RMEM_HEAP_CHUNK / 2) && (align <= RMEM_HEAP_CHUNK / 2)) {
+    if (size <= RMEM_HEAP_CHUNK / 2) {
         /* A power of two is among the next four */
-        what = rmem_heap_class((size > align) ? size : align);
+        what = rmem_heap_class(size);
         while (rmem_heap_class_size(what) % align != 0) {
             ++what;
         }
         return rmem_heap_alloc_place(heap, what);
     }
 
-    run   = size / RMEM_HEAP_CHUNK + (size % RMEM_HEAP_CHUNK != 0);
-    index = (run > heap->chunks) ? RMEM_HEAP_NO_CHUNK :
-            rmem_heap_take(heap, (run == 0) ? 1 : run, RMEM_HEAP_OWN);
+    index = rmem_heap_take(heap, (size - 1) / RMEM_HEAP_CHUNK + 1,
+                           RMEM_HEAP_OWN);
     if (index == RMEM_HEAP_NO_CHUNK) {
         return RMEM_HEAP_NONE;
     }
