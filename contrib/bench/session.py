@@ -160,13 +160,13 @@ class Session:
                        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
         return env
 
-    def program(self, name):
-        """The path of a program of this directory, compiled if need be."""
+    def program(self, name, where=HERE, more=()):
+        """The path of a program of a directory, compiled if need be."""
         if self.programs is not None:
             return os.path.join(self.programs, name)
         if name not in self.compiled:
             self.compiled[name] = os.path.join(self.work, name)
-            compile_program(name, self.compiled[name])
+            compile_program(name, self.compiled[name], where, more)
         return self.compiled[name]
 
     def start(self, argv, env, seconds, log):

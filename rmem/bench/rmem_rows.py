@@ -19,8 +19,7 @@ import time
 
 from guest_rows import GUEST
 from measure import Row, notes, one_turn, ratio, value
-from session import (HERE, SKIPPED, TOP, BenchError, Skip, compile_program,
-                     field_of, stop)
+from session import HERE, SKIPPED, TOP, BenchError, Skip, field_of, stop
 
 MIB = 1 << 20
 PYTHON = "/usr/bin/python3"  # Which Debian's numpy is for
@@ -35,15 +34,11 @@ POOL = 512 * MIB
 # ---- the server ----
 
 def program(session, name):
-    """The path of a program of this directory, compiled if need be."""
-    path = os.path.join(session.work, name)
-    if name not in session.compiled:
-        library, = glob.glob(session.prefix + "/lib*/librmem.so")
-        compile_program(name, path, DIR, [
-            f"-I{HERE}", f"-I{session.prefix}/include", library, "-lm",
-            "-Wl,-rpath," + os.path.dirname(library)])
-        session.compiled[name] = path
-    return path
+    """The path of a program of this directory."""
+    library, = glob.glob(session.prefix + "/lib*/librmem.so")
+    return session.program(name, DIR, [
+        f"-I{HERE}", f"-I{session.prefix}/include", library, "-lm",
+        "-Wl,-rpath," + os.path.dirname(library)])
 
 
 def on_cpu(session, cpu, *argv):
