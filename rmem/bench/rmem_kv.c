@@ -18,8 +18,7 @@
 #include <unistd.h>
 
 #define VALUE    1000
-#define TOGETHER 16 /* Of the first sets */
-#define MAX_SIZE (TOGETHER * (VALUE + 64))
+#define MAX_SIZE (VALUE + 64)
 
 static int      sock, is_redis;
 static char     answer[MAX_SIZE + 1];
@@ -47,29 +46,19 @@ static void value_of(unsigned key, char *value)
     value[sprintf(value, "%09u", key)] = 'x';
 }
 
-/* Sets keys that follow each other */
-static void set(unsigned key, unsigned count)
+static void set(unsigned key)
 {
     char request[MAX_SIZE], value[VALUE + 1] = "", name[16];
     const char *done = is_redis ? "+OK\r\n" : "STORED\r\n";
-    size_t length    = strlen(done), at = 0;
-    unsigned i;
-    int digits;
+    int length       = sprintf(name, "k%u", key);
 
-    for (i = 0; i < count; ++i) {
-        value_of(key + i, value);
-        digits = sprintf(name, "k%u", key + i);
-        at    += is_redis ?
-                 sprintf(request + at, "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d"
-                         "\r\n%s\r\n", digits, name, VALUE, value) :
-                 sprintf(request + at, "set %s 0 0 %d\r\n%s\r\n", name, VALUE,
-                         value);
-    }
-    ask(request, at, count * length);
-    for (i = 0; i < count; ++i) {
-        CHECK(!memcmp(answer + i * length, done, length),
-              "wrong answer: %.60s", answer + i * length);
-    }
+    value_of(key, value);
+    length = is_redis ? sprintf(request,
+                                "*3\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n",
+                                length, name, VALUE, value) :
+             sprintf(request, "set %s 0 0 %d\r\n%s\r\n", name, VALUE, value);
+    ask(request, length, strlen(done));
+    CHECK(!strcmp(answer, done), "wrong answer: %.60s", answer);
 }
 
 static void get(unsigned key)
@@ -111,8 +100,8 @@ int main(int argc, char **argv)
 
     sums     = zipf_sums(keys);
     versions = calloc(keys, sizeof(*versions));
-    for (i = 0; i < keys; i += TOGETHER) {
-        set(i, (keys - i < TOGETHER) ? keys - i : TOGETHER);
+    for (i = 0; i < keys; ++i) {
+        set(i);
     }
     for (i = 0; i < 2 * num; ++i) {
         if (i == num) {
@@ -122,7 +111,7 @@ int main(int argc, char **argv)
         start = now_us();
         if (drand48() < 0.1) {
             ++versions[key];
-            set(key, 1);
+            set(key);
         } else {
             get(key);
         }
