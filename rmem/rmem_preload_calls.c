@@ -13,6 +13,7 @@
 #include "rmem_preload.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -105,10 +106,11 @@ static size_t window_bytes(const call_t *call)
 
 /* How long a part is. A message is not divided. A read gets all that is there:
  * if it returned less, the program might believe that nothing is left, see
- * epoll(7). What is ready tells how much local memory a stream needs. */
+ * epoll(7). What is ready tells how much local memory a stream needs. A pipe's
+ * size does: what a writer adds before it waits for room is not reported. */
 static size_t part_length(call_t *call)
 {
-    int ready      = 0;
+    int ready      = -1;
     socklen_t size = sizeof(int);
     struct stat info;
     bool is_stream = false;
@@ -122,15 +124,17 @@ static size_t part_length(call_t *call)
         call->is_all = is_stream &&
                        (!is_input(call) || (call->flags & MSG_WAITALL));
     } else if (fstat(call->fd, &info) == 0) {
-        is_stream    = S_ISFIFO(info.st_mode);
         call->is_all = !is_input(call) || S_ISREG(info.st_mode) ||
                        S_ISBLK(info.st_mode);
+        ready        = fcntl(call->fd, F_GETPIPE_SZ); /* Fails for others */
     }
     if (call->is_all) {
         return PART;
     }
-    return (is_stream && (ioctl(call->fd, FIONREAD, &ready) == 0)) ?
-           MAX(ready, LITTLE) : SIZE_MAX / 2;
+    if (is_stream && (ioctl(call->fd, FIONREAD, &ready) == 0)) {
+        ready = MAX(ready, LITTLE);
+    }
+    return (ready < 0) ? SIZE_MAX / 2 : (size_t)ready;
 }
 
 /* What the kernel gets next: buffers of the window are replaced by some of the

@@ -8,11 +8,13 @@
 
 #include "memd.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <vector>
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -569,6 +571,37 @@ TEST_F(test_rmem_rules_calls, no_read_is_short)
         EXPECT_EQ(sent, ready);
         EXPECT_TRUE(has(0, ready, 1) && has(ready, bytes - ready, 2));
     }
+    close_pair();
+}
+
+/* A writer that fills the pipe reports only the first bytes. What it adds when
+ * a read has begun comes with that read, or nothing tells of it. */
+TEST_F(test_rmem_rules_calls, pipe_is_read_empty)
+{
+    const size_t      total  = 3000000000;
+    std::vector<char> block(300000);
+    int               epoll  = epoll_create1(0);
+    epoll_event       event  = {};
+    int               num    = 1;
+    size_t            length = 0;
+
+    event.events = EPOLLIN | EPOLLET;
+    ASSERT_EQ(0, pipe(m_fds));
+    ASSERT_EQ(0, fcntl(m_fds[0], F_SETFL, O_NONBLOCK));
+    ASSERT_EQ(0, epoll_ctl(epoll, EPOLL_CTL_ADD, m_fds[0], &event));
+    std::thread writer([&] {
+        for (size_t sent = 0; sent < total; sent += block.size()) {
+            EXPECT_EQ((ssize_t)block.size(),
+                      write(m_fds[1], block.data(), block.size()));
+        }
+    });
+    while (length < total) {
+        num = (num == 1) ? epoll_wait(epoll, &event, 1, 5000) : num;
+        length += std::max<ssize_t>(read(m_fds[0], m_memory, 100000), 0);
+    }
+    writer.join();
+    EXPECT_EQ(1, num) << "a read left something in the pipe";
+    close(epoll);
     close_pair();
 }
 
