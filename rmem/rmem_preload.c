@@ -19,7 +19,8 @@
 #include <unistd.h>
 
 enum {
-    RMEM_PRELOAD_FAILED = 125 /* As of env(1) and others */
+    RMEM_PRELOAD_FAILED = 125, /* As of env(1) and others */
+    RMEM_PRELOAD_MIN_FD = 64   /* Lower ones are the program's */
 };
 
 /* Whether large allocations go to the window */
@@ -125,7 +126,7 @@ static void *rmem_preload_symbol(const char *name)
 }
 
 /* Returns the state */
-static int rmem_preload_open(void)
+static int rmem_preload_open_window(void)
 {
     rmem_params_t params = {
         .size        = sizeof(params),
@@ -167,11 +168,34 @@ static int rmem_preload_open(void)
 
     if (rmem_preload_run.is_stats) {
         /* Many programs close theirs before they end */
-        rmem_preload_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+        rmem_preload_stderr = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC,
+                                    RMEM_PRELOAD_MIN_FD);
     }
     rmem_preload.base  = (char*)base + skipped;
     rmem_preload.bytes = params.bytes - skipped;
     return RMEM_PRELOAD_OPEN;
+}
+
+/* A program may choose the number of a descriptor, as shells do for those of
+ * scripts: that would replace one of UCX, so these get high numbers */
+static int rmem_preload_open(void)
+{
+    int low[RMEM_PRELOAD_MIN_FD];
+    int count = 0;
+    int fd, state;
+
+    while (((fd = open("/", O_PATH | O_CLOEXEC)) >= 0) &&
+           (fd < RMEM_PRELOAD_MIN_FD)) {
+        low[count++] = fd;
+    }
+    state = rmem_preload_open_window();
+    while (count > 0) {
+        close(low[--count]);
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return state;
 }
 
 /* Whether there is a window, after this call. Without the mutex, which a thread
