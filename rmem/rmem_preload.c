@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/param.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
@@ -469,7 +470,7 @@ int posix_memalign(void **ptr_p, size_t align, size_t size)
 }
 
 
-/* ---- threads of librmem and of UCX ---- */
+/* ---- threads and connections of librmem and of UCX ---- */
 
 typedef struct {
     void *(*function)(void*);
@@ -502,4 +503,13 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attr,
     *inside = (rmem_preload_thread_t){function, arg};
     return RMEM_PRELOAD_REAL(pthread_create)(thread, attr, rmem_preload_thread,
                                              inside);
+}
+
+/* A program that this one executes, and that lives longer, would keep the
+ * connection: the server would not see that the session has ended */
+RMEM_PRELOAD_EXPORT
+int socket(int domain, int type, int protocol)
+{
+    return RMEM_PRELOAD_REAL(socket)(domain, rmem_preload_is_inside() ?
+                                     type | SOCK_CLOEXEC : type, protocol);
 }
