@@ -189,14 +189,15 @@ static int rmem_preload_open(void)
            (fd < RMEM_PRELOAD_MIN_FD)) {
         low[count++] = fd;
     }
-    state = rmem_preload_open_window();
+    if (fd >= 0) {
+        close(fd);
+        state = rmem_preload_open_window();
+    }
     while (count > 0) {
         close(low[--count]);
     }
-    if (fd >= 0) {
-        close(fd);
-    }
-    return state;
+    /* The program may have no higher ones */
+    return (fd >= 0) ? state : rmem_preload_open_window();
 }
 
 /* Whether there is a window, after this call. Without the mutex, which a thread
