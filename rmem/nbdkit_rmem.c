@@ -6,6 +6,7 @@
 #define NBDKIT_API_VERSION 2
 #include "rmem.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <nbdkit-plugin.h>
 #include <stdlib.h>
@@ -26,13 +27,26 @@ static const char    *server;
 static rmem_params_t params = {.size = sizeof(params)};
 static rmem_t        *rmem; /* Of all connections */
 
+/* Of librmem. UCX, which it needs, starts a thread when it is loaded. nbdkit
+ * would lose this thread when it forks, and without a fork the thread may get
+ * the descriptor that nbdkit expects for its standard input. */
+static struct {
+    __typeof__(&rmem_open)     open;
+    __typeof__(&rmem_close)    close;
+    __typeof__(&rmem_read)     read;
+    __typeof__(&rmem_write)    write;
+    __typeof__(&rmem_flush)    flush;
+    __typeof__(&rmem_discard)  discard;
+    __typeof__(&rmem_strerror) strerror;
+} calls;
+
 static int check(int status, const char *what)
 {
     if (status == RMEM_OK) {
         return 0;
     }
 
-    nbdkit_error("%s: %s", what, rmem_strerror(status));
+    nbdkit_error("%s: %s", what, calls.strerror(status));
     nbdkit_set_error(EIO);
     return -1;
 }
@@ -80,10 +94,30 @@ static int check_parameters(void)
     return 0;
 }
 
+#define LOAD(name) \
+    ((calls.name = (__typeof__(calls.name))dlsym(library, "rmem_" #name)) != \
+     NULL)
+
+/* It stays: UCX has hooks */
+static int load_library(void)
+{
+    void *library = dlopen(RMEM_LIBRARY, RTLD_NOW | RTLD_NODELETE);
+
+    if ((library == NULL) || !LOAD(open) || !LOAD(close) || !LOAD(read) ||
+        !LOAD(write) || !LOAD(flush) || !LOAD(discard) || !LOAD(strerror)) {
+        nbdkit_error("%s", dlerror());
+        return -1;
+    }
+    return 0;
+}
+
 /* Memory of this process must not need the device to which the kernel swaps, or
  * writes, to get memory. Only a part of it is in use, so the rest stays out. */
 static int open_session(void)
 {
+    if (load_library() != 0) {
+        return -1;
+    }
     if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) != 0) {
         nbdkit_error("do not swap to this device: mlockall: %s",
                      strerror(errno));
@@ -92,13 +126,13 @@ static int open_session(void)
         nbdkit_error("do not swap to this device: PR_SET_IO_FLUSHER: %s",
                      strerror(errno));
     }
-    return check(rmem_open(server, &params, &rmem), server);
+    return check(calls.open(server, &params, &rmem), server);
 }
 
 static void close_session(void)
 {
     if (rmem != NULL) {
-        rmem_close(rmem);
+        calls.close(rmem);
     }
     free((char*)params.token_file);
 }
@@ -125,23 +159,23 @@ static int can_multi_conn(void *handle)
 static int read_blocks(void *handle, void *buffer, uint32_t count,
                        uint64_t offset, uint32_t flags)
 {
-    return check(rmem_read(rmem, offset, buffer, count), "read");
+    return check(calls.read(rmem, offset, buffer, count), "read");
 }
 
 static int write_blocks(void *handle, const void *buffer, uint32_t count,
                         uint64_t offset, uint32_t flags)
 {
-    return check(rmem_write(rmem, offset, buffer, count), "write");
+    return check(calls.write(rmem, offset, buffer, count), "write");
 }
 
 static int flush(void *handle, uint32_t flags)
 {
-    return check(rmem_flush(rmem), "flush");
+    return check(calls.flush(rmem), "flush");
 }
 
 static int trim(void *handle, uint32_t count, uint64_t offset, uint32_t flags)
 {
-    return check(rmem_discard(rmem, (void*)offset, count), "trim");
+    return check(calls.discard(rmem, (void*)offset, count), "trim");
 }
 
 /* Of whole blocks; nbdkit writes other zeros itself */
