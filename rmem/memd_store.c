@@ -59,6 +59,7 @@ static int open_file(memd_store_t *store, const char *file)
 
 int memd_store_open(memd_store_t *store, const char *file, uint64_t size)
 {
+    /* nprdma's handler, which calls this one, takes its flags */
     struct sigaction action = {
         .sa_handler = on_sigbus,
         .sa_flags   = SA_NODEFER
